@@ -1,0 +1,47 @@
+"""What recording costs: counts only against the plain generation, one layer's attention against
+the library's eager attention. Alternating, medians of paired ratios."""
+
+import argparse
+
+import torch
+
+import kvviz as kv
+
+PROMPT = "The first law of motion states"
+
+
+def main(rounds=9, new=24):
+    model, tokenizer = kv.load_model()
+    ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+
+    @torch.no_grad()
+    def generate():
+        out = model(ids, use_cache=True)
+        for _ in range(new - 1):
+            token = out.logits[:, -1:].argmax(-1)
+            out = model(token, cache=out.cache, use_cache=True)
+
+    def recorded(**options):
+        with kv.record(model, tokenizer, **options):
+            generate()
+
+    plain = {"plain generation": generate, "recorded, counts only": lambda: recorded(keep=())}
+    counts = kv.timing.compare(plain, rounds=rounds)
+    usual = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    eager = {"eager attention": generate, "recorded, one layer": lambda: recorded(layers=[13])}
+    attention = kv.timing.compare(eager, rounds=rounds)
+    model.set_attn_implementation(usual)
+    print(counts, attention, sep="\n")
+    costs = counts.ratio("recorded, counts only"), attention.ratio("recorded, one layer")
+    limits = 1.05, 1.15
+    print(
+        f"counts only {costs[0]:.3f} (at most {limits[0]}), one layer {costs[1]:.3f} (at most {limits[1]})"
+    )
+    return all(cost <= limit for cost, limit in zip(costs, limits, strict=True))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    raise SystemExit(0 if main(parser.parse_args().rounds) else 1)

@@ -1,0 +1,407 @@
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import small
+import torch
+from transformers import DynamicCache, StaticCache
+
+from kvviz.record import record
+from kvviz.run import Run
+from kvviz.step import KEEP
+
+EVERYTHING = tuple(KEEP)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return small.llama()
+
+
+def logits_of(loop, model, ids, n):
+    """The logits of each forward pass the loop makes, without our recorder."""
+    seen = []
+    handle = model.register_forward_hook(lambda m, a, out: seen.append(out.logits[:, -1].clone()))
+    loop(model, ids, n)
+    handle.remove()
+    return seen
+
+
+# -- recording changes nothing -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [(), EVERYTHING], ids=["counts", "everything"])
+@pytest.mark.parametrize("loop", [small.plain_loop, small.cached_loop])
+@pytest.mark.parametrize("build", small.RECORDED)
+def test_logits_are_the_same_with_and_without_recording(build, loop, keep):
+    model, ids = build(), small.prompt(7)
+    without = logits_of(loop, model, ids, 5)
+    with record(model, keep=keep) as run:
+        recorded = logits_of(loop, model, ids, 5)
+    assert len(run) == len(without) == 5
+    for a, b in zip(without, recorded, strict=True):
+        assert (a - b).abs().max() <= 1e-6 * a.abs().max()
+    if keep:
+        gaps = [gap for step in run for gap in step.gaps.values()]
+        assert len(gaps) == 5 * len(run[0].layers) and max(gaps) < 1e-5
+
+
+def state_of(model):
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+    configs = [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")]
+    return hooks, configs, torch.get_rng_state().tolist()
+
+
+@pytest.mark.parametrize("build", small.RECORDED)
+def test_settings_hooks_and_random_state_are_put_back(build):
+    model, ids = build(), small.prompt(5)
+    before = state_of(model)
+    with record(model):
+        small.cached_loop(model, ids, 3)
+    assert state_of(model) == before
+    with pytest.raises(ZeroDivisionError), record(model) as run:
+        small.cached_loop(model, ids, 2)
+        raise ZeroDivisionError
+    assert state_of(model) == before and len(run) == 2
+
+
+def test_a_pass_that_raises_is_not_a_step(llama):
+    def fail(*_):
+        raise RuntimeError("in the middle")
+
+    with record(llama) as run:
+        handle = llama.model.layers[1].register_forward_hook(fail)
+        with pytest.raises(RuntimeError, match="in the middle"):
+            llama(small.prompt(5))
+        handle.remove()
+        llama(small.prompt(5))
+    assert run.rows == [5]
+
+
+# -- who is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("build", small.REFUSED)
+def test_models_outside_the_interface_are_refused_by_name(build, caplog):
+    model = build()
+    before = state_of(model)
+    with pytest.raises(ValueError, match=type(model).__name__), record(model):
+        model(small.prompt(5))
+    assert state_of(model) == before
+    assert "attention implementation" not in caplog.text
+
+
+def test_a_second_recording_inside_the_first_is_refused(llama):
+    with record(llama) as run:
+        with pytest.raises(ValueError, match="being recorded already"), record(llama):
+            pass
+        llama(small.prompt(5))
+    assert len(run) == 1
+
+
+def test_two_models_may_be_recorded_at_once(llama):
+    other = small.gpt2()
+    with record(llama) as first, record(other, keep=()) as second:
+        llama(small.prompt(5))
+        other(small.prompt(3))
+    assert first.rows == [5] and second.rows == [3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (dict(keep="atention"), "attention, queries"),
+        (dict(layers=[3]), "layers 0 to 2"),
+        (dict(layers=[-1]), "layers 0 to 2"),
+        (dict(layers=["1"]), "layers 0 to 2"),
+    ],
+)
+def test_bad_arguments_are_refused_at_the_door(llama, arguments, says):
+    with pytest.raises(ValueError, match=says), record(llama, **arguments):
+        pass
+
+
+def test_what_is_not_a_model_is_refused():
+    with pytest.raises(TypeError, match="got dict"), record({}):
+        pass
+
+
+def test_a_mask_that_does_not_cover_the_store_is_refused(llama):
+    with torch.no_grad(), record(llama) as run:
+        cache = llama(small.prompt(6)).cache
+        with pytest.raises(ValueError, match="covers 1 places, but 6 .* held and 1 fed: .* 7"):
+            llama(small.prompt(1), cache=cache, attention_mask=torch.ones(1, 1))
+    assert run.rows == [6]
+
+
+def test_more_tokens_than_positions_is_refused(llama):
+    with record(llama), pytest.raises(ValueError, match="knows 97 positions"):
+        llama(small.prompt(98))
+
+
+# -- what a step says --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p", "n"), [(1, 2), (5, 7), (20, 13)])
+@pytest.mark.parametrize("build", small.RECORDED)
+def test_rows_equal_the_formulas(build, p, n):
+    model, ids = build(), small.prompt(p)
+    with record(model, keep=()) as plain:
+        small.plain_loop(model, ids, n)
+    with record(model, keep=()) as cached:
+        small.cached_loop(model, ids, n)
+    assert plain.rows == list(range(p, p + n))
+    assert cached.rows == [p] + [1] * (n - 1)
+    assert cached.positions == p + n - 1
+    assert [s.held_after for s in cached] == list(range(p, p + n))
+    assert [s.held_before for s in cached] == [0, *range(p, p + n - 1)]
+    assert cached.cells == (p + n - 1) * (p + n) // 2
+    assert plain.cells == sum((p + k) * (p + k + 1) // 2 for k in range(n))
+    assert not any(step.cached for step in plain)
+
+
+def test_generate_has_a_row_for_every_token_but_the_last(llama):
+    with record(llama) as run:
+        out = llama.generate(small.prompt(5), max_new_tokens=3, do_sample=False)
+    assert out.shape[1] == 8
+    assert run.rows == [5, 1, 1] and [s.columns for s in run] == [5, 6, 7]
+    assert run[2].tokens() == out[0, :7].tolist()
+    assert run[2].square(1, 5).columns == ("read",) * 6 + ("new",)
+
+
+def test_plain_steps_say_which_rows_were_computed_before(llama):
+    with record(llama) as run:
+        small.plain_loop(llama, small.prompt(5), 3)
+    squares = [step.square(2, 1) for step in run]
+    assert squares[0].columns == ("new",) * 5
+    assert squares[1].columns == squares[1].row_states == ("again",) * 5 + ("new",)
+    assert squares[2].columns == ("again",) * 6 + ("new",)
+    with record(llama) as other:
+        llama(small.prompt(5))
+        llama(small.prompt(6, seed=1))
+    assert set(other[1].square(0, 0).columns) == {"new"}
+
+
+def test_a_row_is_only_said_to_be_computed_again_if_its_key_is_the_same(llama):
+    ids = small.prompt(5)
+    with record(llama) as run:
+        llama(ids)
+        llama(ids, attention_mask=torch.zeros(1, 1, 5, 5))  # sees the future: other keys
+    assert run[1].square(0, 0).row_states[:4] == ("new",) * 4
+
+
+@torch.no_grad()
+def test_chunked_prefill(llama):
+    ids, cache = small.prompt(6), DynamicCache(config=llama.config)
+    with record(llama, keep=EVERYTHING) as run:
+        for chunk in ids.split([3, 1, 2], dim=1):
+            llama(chunk, cache=cache)
+        whole = llama(ids).cache
+    assert run.rows == [3, 1, 2, 6]
+    assert [s.held_before for s in run] == [0, 3, 4, 0]
+    square = run[2].square(1, 4)
+    assert square.rows == (4, 5) and square.columns == ("read",) * 4 + ("new",) * 2
+    assert square.masked.tolist() == [[False] * 5 + [True], [False] * 6]
+    np.testing.assert_allclose(square.weights, run[3].square(1, 4).weights[4:], atol=1e-5)
+    torch.testing.assert_close(run[2].keys[1], whole.layers[1].keys, atol=1e-4, rtol=1e-4)
+    assert set(run[3].square(0, 0).row_states) == {"again"}
+
+
+@torch.no_grad()
+def test_a_static_cache_shows_its_empty_slots(llama):
+    ids, cache = small.prompt(12), StaticCache(llama.config, max_cache_len=16)
+    with record(llama) as run:
+        llama(ids, cache=cache)
+        for seed in range(4):
+            llama(small.prompt(1, seed=seed), cache=cache)
+        with pytest.raises(ValueError, match="16 slots, 16 of them filled: 1 more"):
+            llama(small.prompt(1), cache=cache)
+    first, second = run[0].square(0, 0), run[1].square(0, 0)
+    assert first.columns == ("new",) * 12 + ("empty",) * 4
+    assert second.columns == ("read",) * 12 + ("new",) + ("empty",) * 3
+    assert [s.held_after for s in run] == [12, 13, 14, 15, 16]
+    assert run[1].slots == 16 and run[0].bytes == run[4].bytes == 3 * 2 * 2 * 16 * 22 * 4
+    assert np.isnan(second.weights[0, 13:]).all() and second.weights[0, :13].sum() > 0.999
+
+
+@torch.no_grad()
+def test_a_left_padded_batch(llama):
+    ids = small.prompt(7, n_batch=2)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    with record(llama) as run:
+        llama.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0)
+    with record(llama) as alone:
+        small.cached_loop(llama, ids[1:, 3:], 3)
+    padded, row = run[0].square(1, 3, batch=1), run[2].square(1, 3, batch=1)
+    assert padded.columns == ("pad",) * 3 + ("new",) * 4
+    assert padded.row_states == ("pad",) * 3 + ("new",) * 4
+    assert run[0].square(1, 3, batch=0).columns == ("new",) * 7
+    assert row.columns == ("pad",) * 3 + ("read",) * 5 + ("new",)
+    assert run[2].positions.tolist() == [[8], [5]]
+    expected = alone[2].square(1, 3).weights
+    np.testing.assert_allclose(row.weights[:, 3:], expected, atol=1e-5)
+    assert row.masked[0].tolist() == [True] * 3 + [False] * 6
+
+
+def test_a_window_keeps_true_places():
+    model = small.mistral(window=5)
+    with record(model) as run:
+        small.cached_loop(model, small.prompt(7), 4)
+    step = run[3]
+    assert step.columns_by_layer[0] == 5 and step.columns == 10
+    assert step.places(0).tolist() == [5, 6, 7, 8, 9]
+    square = step.square(0, 0)
+    assert square.columns == ("gone",) * 5 + ("read",) * 4 + ("new",)
+    assert np.isnan(square.weights[0, :5]).all()
+    assert -1 not in step.tokens()
+
+
+def test_layers_of_two_kinds_have_their_own_columns():
+    model = small.gemma3(window=5)
+    with record(model) as run:
+        small.cached_loop(model, small.prompt(7), 4)
+    assert run[3].columns_by_layer == {0: 5, 1: 10, 2: 5}
+    assert "gone" not in run[3].square(1, 0).columns
+
+
+def test_layers_without_keys_are_said_to_have_none():
+    model = small.qwen3_next()
+    with record(model) as run:
+        small.cached_loop(model, small.prompt(5), 2)
+    assert run[0].layers == (1,)
+    with pytest.raises(ValueError, match="layer 0 has no keys and values here; .* do: 1"):
+        run[0].square(0, 0)
+
+
+def test_a_latent_store_holds_less_than_attention_sees():
+    model = small.deepseek_v3()
+    with record(model, keep=("keys", "values")) as run:
+        small.cached_loop(model, small.prompt(5), 2)
+    assert run[1].keys[0].shape == (1, 3, 6, 12) and run[1].values[0].shape == (1, 3, 6, 8)
+    assert run[1].bytes == 2 * 6 * (8 + 4) * 4
+
+
+@torch.no_grad()
+def test_a_store_filled_before_the_recording_is_said_to_be_from_before(llama):
+    cache = llama(small.prompt(4)).cache
+    with record(llama) as run:
+        llama(small.prompt(1), cache=cache)
+        llama(small.prompt(1, seed=1), cache=cache)
+    assert run[0].square(0, 0).columns == ("before",) * 4 + ("new",)
+    assert run[1].square(0, 0).columns == ("before",) * 4 + ("read", "new")
+    assert run[1].square(0, 0).tokens[:5] == ("?",) * 4 + (str(small.prompt(1)[0, 0].item()),)
+
+
+@torch.no_grad()
+def test_a_copied_cache_and_a_reordered_batch_are_recognised(llama):
+    ids = small.prompt(4, n_batch=3)
+    with record(llama) as run:
+        cache = copy.deepcopy(llama(ids).cache)
+        llama(small.prompt(4, seed=9))
+        cache.reorder_cache(torch.tensor([2, 0, 1]))
+        llama(small.prompt(1, n_batch=3), cache=cache)
+    assert run[2].parents == [(0, 2), (0, 0), (0, 1)]
+    assert run[2].tokens(0)[:4] == ids[2].tolist()
+
+
+@torch.no_grad()
+def test_a_recording_holds_copies(llama):
+    cache = DynamicCache(config=llama.config)
+    with record(llama, keep=EVERYTHING) as run:
+        llama(small.prompt(6), cache=cache)
+        llama(small.prompt(1), cache=cache)
+        kept = run[1].keys[0].clone()
+        llama(small.prompt(1), cache=cache)
+        cache.layers[0].keys.zero_()
+    assert torch.equal(run[1].keys[0], kept) and run[1].held_after == 7
+    assert [s.held_after for s in run] == [6, 7, 8]
+
+
+def test_bfloat16_is_converted_once():
+    model = small.llama().to(torch.bfloat16)
+    with record(model, keep=EVERYTHING) as run:
+        small.cached_loop(model, small.prompt(5), 2)
+    kinds = {t.dtype for name in KEEP for t in run[1].kept[name].values()}
+    assert kinds == {torch.float32}
+    assert run[1].bytes == 3 * 2 * 2 * 6 * 22 * 2
+
+
+def test_attention_is_recorded_whatever_the_setting():
+    model = small.llama()
+    model.set_attn_implementation("sdpa")
+    with record(model, layers=[2]) as run:
+        small.cached_loop(model, small.prompt(5), 2)
+    assert model.config._attn_implementation == "sdpa"
+    assert run[1].attention[2].shape == (1, 6, 1, 6)
+    with pytest.raises(ValueError, match="layer 1: attention was kept of layers 2 only"):
+        run[1].square(1, 0)
+    with pytest.raises(ValueError, match="head 6: layer 2 has heads 0 to 5"):
+        run[1].square(2, 6)
+    with pytest.raises(AttributeError, match="keep=.'values',."):
+        _ = run[1].values
+    with pytest.raises(IndexError, match="steps 0 to 1"):
+        run[2]
+
+
+def test_counts_alone_still_make_a_square(llama):
+    with record(llama, keep=()) as run:
+        small.cached_loop(llama, small.prompt(5), 2)
+    square = run[0].square(0, 0)
+    assert square.weights is None and square.masked.sum() == 10
+
+
+def test_the_limit_stops_a_recording_before_it_grows_past_it(llama):
+    with record(llama, max_bytes=3000) as run, pytest.raises(MemoryError, match="2.93 KiB.*keep"):
+        small.plain_loop(llama, small.prompt(5), 50)
+    assert 0 < run.bytes_kept <= 3000
+    with record(llama, keep=(), max_bytes=3000) as run:
+        small.cached_loop(llama, small.prompt(5), 9)
+    assert len(run) == 9
+
+
+def test_the_old_argument_name_is_recorded_too(llama):
+    with torch.no_grad(), record(llama) as run, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        cache = llama(small.prompt(5)).cache
+        llama(small.prompt(1), past_key_values=cache)
+    assert [s.held_after for s in run] == [5, 6]
+
+
+# -- shown and kept ----------------------------------------------------------------------------
+
+
+def test_a_run_survives_its_file(llama, tmp_path):
+    with record(llama, keep=EVERYTHING, layers=[1]) as run:
+        small.cached_loop(llama, small.prompt(5), 4)
+    run.save(tmp_path / "run.npz")
+    back = Run.load(tmp_path / "run.npz")
+    assert repr(back) == repr(run) and back.rows == [5, 1, 1, 1]
+    for step, other in zip(run, back, strict=True):
+        ours, theirs = step.square(1, 2), other.square(1, 2)
+        assert ours.tokens == theirs.tokens and ours.columns == theirs.columns
+        np.testing.assert_array_equal(ours.weights, theirs.weights)
+        assert torch.equal(step.keys[1], other.keys[1]) and torch.equal(step.logits, other.logits)
+    assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_a_file_that_is_no_recording_is_refused(llama, tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    with pytest.raises(ValueError, match="not a recording"):
+        Run.load(tmp_path / "other.npz")
+    with pytest.raises(FileNotFoundError):
+        Run.load(tmp_path / "none.npz")
+    with record(llama) as run:
+        llama(small.prompt(3))
+    with pytest.raises(ValueError, match=".npz"):
+        run.save(tmp_path / "run.pickle")
+
+
+def test_the_table_reads_the_same_as_text_and_as_html(llama):
+    with record(llama, keep=()) as run:
+        small.cached_loop(llama, small.prompt(5), 30)
+    text, page = repr(run), run._repr_html_()
+    assert "34 positions computed, 595 cells" in text and "34 positions" in page
+    assert "... 19 more ..." in text and text.count("\n") == 13
+    assert page.count("<tr>") == 13
