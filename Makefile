@@ -1,0 +1,65 @@
+# `make lab` opens the course, `make test` checks all of it. Both set up what they need.
+
+PYTHON ?= python3.11
+VENV := .venv
+PY := $(VENV)/bin/python
+FIRST = $(firstword $(sort $(wildcard notebooks/[0-9]*.ipynb)))
+
+# JupyterLab keeps to this folder: no setting of yours is read or changed.
+JUPYTER := .jupyter
+NEWS := $(JUPYTER)/settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
+export JUPYTER_CONFIG_DIR := $(CURDIR)/$(JUPYTER)/config
+export JUPYTER_DATA_DIR := $(CURDIR)/$(JUPYTER)/data
+export JUPYTERLAB_SETTINGS_DIR := $(CURDIR)/$(JUPYTER)/settings
+export JUPYTERLAB_WORKSPACES_DIR := $(CURDIR)/$(JUPYTER)/workspaces
+export IPYTHONDIR := $(CURDIR)/$(JUPYTER)/ipython
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: lab test lint refresh bench pictures model clean
+
+lab: $(VENV)/installed $(NEWS) model # LAB_ARGS="--no-browser --port=8899"
+	$(if $(FIRST),,$(error There is no notebook in notebooks/))
+	$(PY) -m nbformat.sign notebooks/*.ipynb >/dev/null # trusted: stored pictures show before a run
+	$(PY) -m jupyterlab $(FIRST) --ServerApp.root_dir="$(CURDIR)" $(AS_ROOT) $(LAB_ARGS)
+
+test: $(VENV)/installed-test model # TEST_ARGS="tests/test_setup.py"
+	$(PY) -m pytest -n 2 --dist loadfile $(TEST_ARGS)
+
+lint: $(VENV)/installed-test
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m tools.hygiene
+
+refresh: $(VENV)/installed-test model # NB=notebooks/01-one-row-is-enough.ipynb
+	$(PY) -m tools.notebooks $(NB)
+
+bench: $(VENV)/installed-test model
+	$(PY) -m benchmarks
+
+pictures: $(VENV)/installed-test model
+	$(PY) -m tools.pictures
+
+model: $(VENV)/installed
+	$(PY) -c "import kvviz; kvviz.load_model()"
+
+clean:
+	rm -rf $(VENV) $(JUPYTER) .pytest_cache .ruff_cache build kvviz.egg-info
+
+$(PY):
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found. \
+	Install Python 3.11, or name another of 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	echo "$(PYTHON) is too old: Python 3.11 or later is needed."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(PY)
+	$(PY) -m pip install -c constraints.txt -e .
+	touch $@
+
+$(VENV)/installed-test: pyproject.toml constraints.txt | $(PY)
+	$(PY) -m pip install -c constraints.txt -e '.[test]'
+	touch $@ $(VENV)/installed
+
+$(NEWS): # no news pop-up, no look for updates
+	mkdir -p "$(@D)"
+	echo '{"fetchNews": "false", "checkForUpdates": false}' > "$@"

@@ -1,0 +1,117 @@
+"""The test command goes red when a notebook is wrong, or when CI would skip something.
+
+A small project with our settings and made-up notebooks is tested by a pytest of its own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+
+import pytest
+from nbformat import v4
+
+from tools.notebooks import ROOT, canonical, text_of
+
+TWIN = "<img alt=\"{}\" src='data:image/png;base64,{}'>"
+PICTURE = f"""
+from IPython.display import HTML, display
+display(HTML({TWIN.format("1 row asks 10", "AAAA")!r}))
+"""
+REAL = {"text/plain": "<IPython.core.display.HTML object>"}
+
+
+def stdout(text):
+    return v4.new_output("stream", text=text)
+
+
+def picture(words, pixels):
+    return v4.new_output("display_data", REAL | {"text/html": TWIN.format(words, pixels)})
+
+
+NOTEBOOKS = {
+    "right": [("print(f'{23900:,}')", [stdout("23,900\n")]), ("x = 1", [])],
+    "number-edited": [("print(f'{23900:,}')", [stdout("23,901\n")])],
+    "number-edited-but-ignored": [("print(f'{23900:,}')", [stdout("23,901\n")])],
+    "output-stripped": [("print(f'{23900:,}')", [])],
+    "other-pixels": [(PICTURE, [picture("1 row asks 10", "BBBB+/==")])],
+    "other-words": [(PICTURE, [picture("1 row asks 9", "AAAA")])],
+    "warns": [("import warnings\nwarnings.warn('old', FutureWarning)", [])],
+    "raises": [("1 / 0", [])],
+    "kernel-dies": [("import os\nos._exit(1)", []), ("print(1)", [stdout("1\n")])],
+    "other-kernel": [("import sys\nprint(sys.prefix)", [stdout(f"{sys.prefix}\n")])],
+}
+SKIPS = {
+    "test_skips.py": "import pytest\ndef test_it():\n    pytest.skip('no browser')",
+    "test_skips_all.py": "import pytest\npytest.importorskip('no_such_module')",
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Outcome and seconds of each cell, by notebook."""
+    project = tmp_path_factory.mktemp("project")
+    for name in ("pyproject.toml", "conftest.py", "tests/sanitize.cfg"):
+        (project / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, project / name)
+    (project / "notebooks").mkdir()
+    for name, cells in NOTEBOOKS.items():
+        tags = {"tags": ["nbval-ignore-output"]} if name.endswith("ignored") else {}
+        nb = v4.new_notebook(
+            cells=[
+                v4.new_code_cell(source, execution_count=n, outputs=outputs, metadata=tags)
+                for n, (source, outputs) in enumerate(cells, 1)
+            ]
+        )
+        (project / f"notebooks/{name}.ipynb").write_text(text_of(canonical(nb)))
+    for name, source in SKIPS.items():
+        (project / "tests" / name).write_text(source)
+    command = [sys.executable, "-m", "pytest", "--junitxml=results.xml"]
+    command.append("--continue-on-collection-errors")
+    environment = os.environ | {"KVVIZ_REQUIRE_BROWSER": "1"}
+    subprocess.run(command, cwd=project, env=environment, capture_output=True, timeout=300)
+    found = defaultdict(list)
+    for case in ET.parse(project / "results.xml").iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}".strip(".").split(".")[1]
+        outcome = case[0].tag if len(case) else "passed"
+        text = (case[0].text or "") if len(case) else ""
+        found[name].append((outcome, float(case.get("time")), text))
+    return found
+
+
+def outcomes(results, name):
+    return [outcome for outcome, _, _ in results[name]]
+
+
+@pytest.mark.parametrize("name", ["right", "number-edited-but-ignored", "other-pixels"])
+def test_passes(results, name):
+    assert outcomes(results, name) == ["passed"] * len(NOTEBOOKS[name])
+
+
+@pytest.mark.parametrize("name", ["number-edited", "output-stripped", "other-words", "warns"])
+def test_a_changed_output_fails(results, name):
+    assert outcomes(results, name) == ["failure"]
+    assert "Cell outputs differ" in results[name][0][2]
+
+
+def test_a_failing_cell_fails(results):
+    assert outcomes(results, "raises") == ["failure"]
+    assert "ZeroDivisionError" in results["raises"][0][2]
+
+
+def test_a_cell_that_kills_the_kernel_fails_within_a_minute(results):
+    assert outcomes(results, "kernel-dies") == ["failure", "failure"]
+    assert sum(seconds for _, seconds, _ in results["kernel-dies"]) < 60
+    assert "the kernel died" in results["kernel-dies"][0][2]
+
+
+def test_the_kernel_is_the_one_of_this_environment(results):
+    assert outcomes(results, "other-kernel") == ["passed"]
+
+
+@pytest.mark.parametrize("name", ["test_skips", "test_skips_all"])
+def test_where_nothing_may_be_skipped_a_skip_is_a_failure(results, name):
+    assert outcomes(results, name)[0] in ("failure", "error")
+    assert "skipped, and here nothing may be" in results[name][0][2]

@@ -1,0 +1,163 @@
+"""The ways to set the course up agree with each other, and the README tells the truth."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from importlib.metadata import packages_distributions
+
+import pytest
+import yaml
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tools.notebooks import ROOT
+from tools.pins import closure, requirements
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+README = (ROOT / "README.md").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PINNED = dict(
+    line.split("==")
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if not line.startswith("#")
+)
+ENVIRONMENT = yaml.safe_load((ROOT / "environment.yml").read_text())
+CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
+
+
+def conda_packages():
+    lines = [line for line in ENVIRONMENT["dependencies"] if isinstance(line, str)]
+    return {name: rest for name, _, rest in (line.partition("=") for line in lines)}
+
+
+def targets():
+    return set(re.findall(r"^([a-z]+):(?!=)", MAKEFILE, re.MULTILINE))
+
+
+@pytest.mark.parametrize("wanted", requirements(("test",)), ids=str)
+def test_what_we_depend_on_is_pinned_to_a_version_we_allow(wanted):
+    assert wanted.specifier.contains(PINNED[canonicalize_name(wanted.name)])
+
+
+def test_all_that_kvviz_imports_is_declared():
+    trees = [ast.walk(ast.parse(path.read_text())) for path in (ROOT / "kvviz").glob("*.py")]
+    nodes = [node for tree in trees for node in tree]
+    imported = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
+    imported |= {n.module for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
+    tops = {name.split(".")[0] for name in imported} - sys.stdlib_module_names - {"kvviz"}
+    assert "torch" in tops
+    declared = {canonicalize_name(wanted.name) for wanted in requirements()}
+    sources = packages_distributions()
+    missing = [top for top in tops if not declared & {*map(canonicalize_name, sources[top])}]
+    assert missing == []
+
+
+def test_all_that_our_dependencies_pull_in_is_pinned_to_what_is_tested():
+    assert closure(requirements(("test",))) == PINNED
+
+
+def test_a_pin_is_a_bare_release():
+    for name, version in PINNED.items():
+        assert name == canonicalize_name(name)
+        assert version == Version(version).public, "a build's label or a path is no release"
+
+
+def test_conda_installs_the_same_versions():
+    packages = conda_packages()
+    assert fnmatch(packages.pop("pytorch"), f"{PINNED['torch']}=cpu[*]")
+    python = packages.pop("python")
+    assert PROJECT["requires-python"] == f">={python}"
+    assert packages.pop("pip") == ""
+    for name, prefix in packages.items():
+        version = PINNED[CONDA_NAMES.get(name, name)]
+        assert f"{version}.".startswith(f"{prefix}."), f"{name} is pinned to {version}"
+
+
+def test_conda_takes_the_rest_from_the_project_itself():
+    (pip,) = [part["pip"] for part in ENVIRONMENT["dependencies"] if isinstance(part, dict)]
+    assert pip == ["-c constraints.txt", "-e ."]
+    assert ENVIRONMENT["name"] == "kvviz"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pyproject.toml", "constraints.txt", "environment.yml", "Makefile", ".ci/run"],
+)
+def test_a_setup_file_names_no_host_and_no_path_of_one_machine(name):
+    text = (ROOT / name).read_text()
+    assert not re.search(r"https?://|file:|index-url|find-links|/home/|/root/|/tmp/", text)
+
+
+def test_ci_runs_the_one_command_and_lets_nothing_be_skipped():
+    script = (ROOT / ".ci/run").read_text()
+    assert script.splitlines()[-1] == "make test"
+    assert "set -eu" in script
+    assert "export KVVIZ_REQUIRE_BROWSER=1" in script
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    assert workflow["jobs"]["test"]["steps"][-1] == {"run": "bash .ci/run"}
+
+
+def test_the_makefile_has_the_targets_and_what_they_start():
+    assert {"lab", "test", "lint", "refresh", "bench", "pictures", "clean"} <= targets()
+    started = set(re.findall(r"-m ((?:tools|benchmarks)[\w.]*)", MAKEFILE))
+    for module in started:
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+
+
+def test_make_says_so_when_there_is_no_python(tmp_path):
+    made = subprocess.run(
+        ["make", "test", f"VENV={tmp_path}/venv", "PYTHON=python3.0"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode != 0
+    assert "python3.0 was not found" in made.stdout
+
+
+def test_nothing_but_our_folder_is_packaged_with_its_data():
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert setuptools["packages"] == ["kvviz"]
+    data = [p for p in (ROOT / "kvviz").iterdir() if p.is_file() and p.suffix != ".py"]
+    for path in data:
+        assert any(fnmatch(path.name, g) for g in setuptools["package-data"]["kvviz"]), path.name
+
+
+def test_the_readme_is_short_and_begins_with_a_picture():
+    lines = README.splitlines()
+    assert len(lines) < 90
+    assert re.match(r"!\[\w.+\]\(docs/[\w-]+\.png\)", lines[2]), "title, then the picture"
+
+
+def test_each_command_in_the_readme_exists():
+    commands = re.findall(r"^(?:\w+=\S+ )*(make|conda|python|pip) ?(.*)$", README, re.MULTILINE)
+    made = {word for tool, rest in commands if tool == "make" for word in rest.split()[:1]}
+    assert {"lab", "test"} <= made <= targets()
+    for tool, rest in commands:
+        if tool != "make":
+            assert all((ROOT / f).exists() for f in re.findall(r"[\w-]+\.(?:yml|txt)\b", rest))
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_each_link_resolves(name):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / name).read_text())
+    local = [link for link in links if not link.startswith("https://")]
+    assert [link for link in local if not (ROOT / link).exists()] == []
+
+
+def test_the_readme_lists_every_notebook_in_order():
+    course = sorted(p.name for p in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    assert course
+    assert re.findall(r"\]\(notebooks/([^)]+\.ipynb)\)", README) == course
+
+
+@pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
+def test_the_code_is_linted_and_formatted(command):
+    ruff = subprocess.run(
+        [sys.executable, "-m", "ruff", *command], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ruff.returncode == 0, ruff.stdout[-3000:]
