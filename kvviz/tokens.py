@@ -1,5 +1,19 @@
 """The text of single tokens, as exactly as it can be given."""
 
+from weakref import WeakKeyDictionary
+
+_TOKENIZERS = WeakKeyDictionary()
+
+
+def remember(model, tokenizer):
+    """Note which tokenizer belongs to a loaded model; forgotten together with the model."""
+    _TOKENIZERS[model] = tokenizer
+
+
+def of(model):
+    """The tokenizer that was loaded with `model`, or None."""
+    return _TOKENIZERS.get(model)
+
 
 def piece(tokenizer, token):
     """A token's text; the bytes, as <0xF0>, where it is only part of a character."""

