@@ -1,8 +1,6 @@
 """What recording costs: counts only against the plain generation, one layer's attention against
 the library's eager attention. Alternating, medians of paired ratios."""
 
-import argparse
-
 import torch
 
 import kvviz as kv
@@ -35,13 +33,6 @@ def main(rounds=9, new=24):
     print(counts, attention, sep="\n")
     costs = counts.ratio("recorded, counts only"), attention.ratio("recorded, one layer")
     limits = 1.05, 1.15
-    print(
-        f"counts only {costs[0]:.3f} (at most {limits[0]}), one layer {costs[1]:.3f} (at most {limits[1]})"
-    )
+    for name, cost, limit in zip(("counts only", "one layer"), costs, limits, strict=True):
+        print(f"{name}: {cost:.3f}, at most {limit}")
     return all(cost <= limit for cost, limit in zip(costs, limits, strict=True))
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    raise SystemExit(0 if main(parser.parse_args().rounds) else 1)

@@ -9,6 +9,8 @@ _HOME = {
     "load_model": "models",
     "ModelUnavailable": "models",
     "record": "record",
+    "check": "check",
+    "Verdict": "verdict",
     "Run": "run",
     "Step": "step",
     "Square": "step",

@@ -18,7 +18,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from . import store
+from . import store, tokens
 from .run import Run
 from .step import KEEP, Step
 
@@ -32,7 +32,8 @@ def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes
     Args:
         model: any causal decoder of `transformers` whose attention goes through the library's
             attention interface. Its settings and hooks are put back on the way out.
-        tokenizer: gives the tokens their text; without it they are labelled by number.
+        tokenizer: gives the tokens their text; that of `load_model` is known already. Without
+            one they are labelled by number.
         keep: what to keep beside the counts, any of "attention" (B, H, Tq, Tk), "queries"
             (B, H, Tq, D), "keys" and "values" (B, G, Tk, D) as attention sees them, "outputs"
             (B, H, Tq, D) and "logits" (B, vocabulary; of the last row). `()` keeps counts only.
@@ -61,10 +62,11 @@ class _Recorder:
         self.model = _recordable(model)
         config = model.config.get_text_config()
         self.n_layers = config.num_hidden_layers
+        self.vocab_size = config.vocab_size
         self.max_positions = getattr(config, "max_position_embeddings", None)
         self.keep = _checked_keep(keep)
         self.layers = _checked_layers(layers, self.n_layers)
-        self.run = Run(tokenizer=tokenizer, max_bytes=max_bytes)
+        self.run = Run(tokenizer=tokenizer or tokens.of(model), max_bytes=max_bytes)
 
     @contextlib.contextmanager
     def attached(self):
@@ -128,6 +130,13 @@ class _Recorder:
             raise ValueError(
                 f"the store has {slots} slots, {held} of them filled: {fed} more tokens do not fit"
             )
+        if fed == self.vocab_size:
+            error = ValueError(
+                f"{fed} tokens fed, as many as the vocabulary has: was the argmax taken over the "
+                "wrong axis? It is the last one, dim=-1"
+            )
+            error.cause = "argmax over the wrong axis"
+            raise error
         if self.max_positions and held + fed > self.max_positions:
             raise ValueError(
                 f"{type(self.model).__name__} knows {self.max_positions} positions, "

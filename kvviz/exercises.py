@@ -1,0 +1,158 @@
+"""What each exercise's check says: done, not done yet, or what is wrong and where to look.
+
+A check runs the learner's own function, and never shows the answer.
+"""
+
+from __future__ import annotations
+
+import html
+import traceback
+from dataclasses import dataclass
+
+from . import count
+
+_MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What a check found: `state` is "passed", "not done yet" or "not right yet"."""
+
+    state: str
+    says: str
+
+    @property
+    def passed(self) -> bool:
+        return self.state == "passed"
+
+    def __repr__(self):
+        return f"{_MARK[self.state]} {self.state}: {self.says}"
+
+    def _repr_html_(self):
+        says = html.escape(self.says).replace("\n", "<br>")
+        return f"<p><strong>{_MARK[self.state]} {self.state}</strong>: {says}</p>"
+
+
+def passed(says):
+    return Feedback("passed", says)
+
+
+def wrong(says):
+    return Feedback("not right yet", says)
+
+
+def _tried(function, *arguments):
+    """The learner's answer, and feedback instead where there is none to judge."""
+    try:
+        answer = function(*arguments)
+    except NotImplementedError:
+        answer = None
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"line {line.lineno} of {line.name}" if line.name != "_tried" else "the call"
+        return None, wrong(f"your function raised {type(error).__name__} in {where}: {error}")
+    if answer is None or answer is Ellipsis:
+        return None, Feedback("not done yet", "replace the ... with your own lines, then run again")
+    return answer, None
+
+
+def positions(function) -> Feedback:
+    """Notebook 01: `positions(p, n)`, token positions that the plain loop runs over."""
+    cases = [(20, 200), (6, 12), (1, 2), (5, 1), (7, 0)]
+    answers = []
+    for case in cases:
+        answer, problem = _tried(function, *case)
+        if problem:
+            return problem
+        answers.append(answer)
+    right = [count.positions(p, n, cached=False) for p, n in cases]
+    if answers == right:
+        return passed(
+            f"{right[0]:,} positions for 20 and 200, and right for four other lengths too"
+        )
+    first = next(i for i, pair in enumerate(zip(answers, right, strict=True)) if pair[0] != pair[1])
+    (p, n), got = cases[first], answers[first]
+    found = f"positions({p}, {n}) gave {got}"
+    if answers == [value + p + n for (p, n), value in zip(cases, right, strict=True)]:
+        return wrong(
+            f"{found}: that is n + 1 steps. The first new token comes out of the prompt's own "
+            "pass, and the last one is never fed."
+        )
+    if answers == [p * n for p, n in cases]:
+        return wrong(
+            f"{found}: that is n passes over the prompt. The sentence grows: how long is it at "
+            "step k?"
+        )
+    if answers == [count.positions(p, n, cached=True) for p, n in cases]:
+        return wrong(
+            f"{found}: that is what a loop with a store runs over. This one has none: it feeds the "
+            "whole sentence at every step."
+        )
+    return wrong(
+        f"{found}. Try positions(1, 2) by hand: step 0 runs over 1 position, step 1 over 2, "
+        "so it is 3."
+    )
+
+
+def plain_loop(function, model, ids, n: int = 12) -> Feedback:
+    """Notebook 01: the loop with no store, recorded: its text and its rows.
+
+    `function(model, ids, n)` takes ids (1, p) and returns them with n new ones, (1, p + n).
+    """
+    from .record import record
+
+    before = ids.clone()
+    with record(model, keep=()) as run:
+        out, problem = _tried(function, model, ids, n)
+    if problem and run and problem.state == "not done yet":
+        return wrong("your loop ran the model but returned nothing: return the longer ids")
+    if problem:
+        return problem
+    if not (ids.shape == before.shape and bool((ids == before).all())):
+        return wrong("your loop changed the prompt it was given: build a longer tensor instead")
+    p = ids.shape[1]
+    if not run:
+        return wrong("your loop never called the model")
+    rows = _in_words(run.rows)
+    if len(run) == n + 1:
+        return wrong(
+            f"{n + 1} passes for {n} tokens: the first new token comes out of the prompt's own pass"
+        )
+    if getattr(out, "shape", None) != (1, p + n):
+        shape = tuple(out.shape) if hasattr(out, "shape") else type(out).__name__
+        return wrong(
+            f"return the prompt and the {n} new tokens, {(1, p + n)}: your loop returned {shape}"
+        )
+    if all(step.held_before == 0 for step in run) and run.rows[1:] == [1] * (len(run) - 1):
+        return wrong(
+            f"rows {rows}: from step 1 on your loop fed one token and held nothing, so the model "
+            "had never seen the sentence. With no store, feed all of it."
+        )
+    if any(step.held_before for step in run):
+        return wrong(
+            f"rows {rows}: your loop reads from a store. That is for notebook 03; here, feed the "
+            "whole sentence and pass use_cache=False."
+        )
+    if len(set(run.rows)) == 1 and n > 1:
+        return wrong(
+            f"rows {rows}: the sentence did not grow. Feed the new token along with everything "
+            "before it."
+        )
+    expected = model.generate(ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
+    if not bool((out == expected).all()):
+        place = int((out != expected)[0].nonzero()[0])
+        return wrong(
+            f"the text differs from place {place} on: take the highest score (argmax) over the "
+            "vocabulary, in the last row"
+        )
+    if run.rows != count.rows(p, n, cached=False):
+        return wrong(f"the text is right, but its rows are {rows}")
+    return passed(
+        f"rows {rows}: {run.positions} positions for {n} tokens, and the same text as "
+        "model.generate"
+    )
+
+
+def _in_words(rows):
+    shown = ", ".join(map(str, rows[:4]))
+    return f"{shown}, ..., {rows[-1]}" if len(rows) > 5 else ", ".join(map(str, rows))

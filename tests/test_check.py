@@ -1,0 +1,174 @@
+import loops
+import pytest
+import small
+import torch
+
+from kvviz.check import check
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return small.llama()
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+# -- right loops pass ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", loops.RIGHT)
+@pytest.mark.parametrize("build", [small.llama, small.gpt2, small.gpt_neox])
+def test_right_loops_pass(build, loop):
+    verdict = check(loop, build(), small.prompt(6), 12)
+    assert verdict.passed, verdict
+    assert verdict.headline == "equal in tokens, logits, keys and values; 1 row a step"
+    assert len(verdict.findings) == 4
+
+
+PROMPTS = [small.prompt(p, seed=p) for p in (1, 2, 3, 5, 8, 13, 21, 34, 55)]
+PROMPTS += [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), small.prompt(6)[:, [0, 1, 1, 0]]]
+
+
+@pytest.mark.parametrize("ids", PROMPTS, ids=lambda ids: f"{ids.shape[1]} tokens")
+@pytest.mark.parametrize("loop", [loops.right, loops.in_chunks, loops.token_by_token])
+def test_no_false_alarm_on_any_prompt(llama, loop, ids):
+    verdict = check(loop, llama, ids, 12)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions_pass(dtype):
+    verdict = check(loops.right, small.llama().to(dtype), small.prompt(6), 4)
+    findings = {finding.name: finding.passed for finding in verdict.findings}
+    assert findings["logits"] and findings["keys and values"] and findings["work"], verdict
+
+
+@pytest.mark.parametrize("build", [small.mistral, small.gemma3, small.deepseek_v3, small.gpt_oss])
+def test_windows_and_latents_pass(build):
+    verdict = check(loops.right, build(), small.prompt(7), 8)
+    assert verdict.passed, verdict
+
+
+def test_the_last_token_fed_too_is_a_remark(llama):
+    verdict = check(loops.last_token_fed_too, llama, small.prompt(6), 12)
+    assert verdict.passed and "1 row more than needed" in verdict.remarks[0]
+    assert not check(loops.right, llama, small.prompt(6), 12).remarks
+
+
+def test_a_loop_may_stop_where_the_text_ends(llama):
+    ids = small.prompt(6)
+    end = int(loops.right(llama, ids, 5)[0, -1])
+    before = llama.generation_config.eos_token_id
+    llama.generation_config.eos_token_id = end
+
+    def stops(model, ids, n):
+        return loops.right(model, ids, 5)
+
+    try:
+        assert check(stops, llama, ids, 12).passed
+        llama.generation_config.eos_token_id = (end + 1) % small.VOCAB
+        assert check(stops, llama, ids, 12).cause == "too few tokens"
+    finally:
+        llama.generation_config.eos_token_id = before
+
+
+# -- wrong loops fail, each with its own message -------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", loops.WRONG)
+def test_wrong_loops_fail_by_name(llama, loop):
+    cause, says = loops.WRONG[loop]
+    verdict = check(loop, llama, small.prompt(6), 12)
+    assert not verdict.passed
+    assert verdict.cause == cause, verdict
+    assert says in verdict.headline and verdict.advice, verdict
+
+
+@pytest.mark.parametrize("ids", PROMPTS[1:], ids=lambda ids: f"{ids.shape[1]} tokens")
+@pytest.mark.parametrize("loop", loops.WRONG)
+def test_wrong_loops_fail_on_any_prompt(llama, loop, ids):
+    """Also where tokens repeat: nothing is judged by a token's number alone."""
+    assert not check(loop, llama, ids, 12).passed
+
+
+def test_each_wrong_loop_has_its_own_message(llama):
+    headlines = [check(loop, llama, small.prompt(6), 12).headline for loop in loops.WRONG]
+    assert len(set(headlines)) == len(headlines)
+
+
+def test_a_store_of_another_text_is_called_stale(llama):
+    verdict = check(loops.filled_before(llama, small.prompt(9, seed=3)), llama, small.prompt(6), 5)
+    assert verdict.cause == "stale store" and "held 9 tokens before" in verdict.headline
+
+
+def test_a_store_that_outlives_the_call_is_found_by_a_second_call(llama):
+    verdict = check(loops.shared_store(), llama, small.prompt(6), 5)
+    assert verdict.cause == "stale store" and "second" in verdict.advice
+
+
+def test_the_tokens_may_be_equal_and_the_check_still_fails(llama):
+    verdict = check(loops.never_read, llama, small.prompt(6), 12)
+    findings = {finding.name: finding.passed for finding in verdict.findings}
+    assert findings == {"tokens": True, "logits": True, "keys and values": True, "work": False}
+
+
+def test_a_loops_exception_is_told_in_its_own_lines(llama):
+    verdict = check(loops.raises, llama, small.prompt(6), 12)
+    assert verdict.headline.startswith("your loop raised AttributeError")
+    assert "of raises:  return out.past_kv" in verdict.advice
+    assert "kvviz" not in verdict.advice and "site-packages" not in verdict.advice
+
+
+def test_the_first_difference_has_a_place(llama):
+    verdict = check(loops.position_restarts, llama, small.prompt(6), 12)
+    assert (verdict.step, verdict.layer, verdict.place) == (1, 0, 6)
+
+
+@pytest.mark.parametrize("stub", [lambda *_: None, lambda *_: ...])
+def test_a_stub_is_not_done_yet(llama, stub):
+    assert check(stub, llama, small.prompt(6), 12).cause == "not done yet"
+
+
+def test_something_without_a_name_is_not_given_one(llama):
+    def nudged(model, ids, n):
+        weight = model.model.layers[1].mlp.down_proj.weight
+        with torch.no_grad():
+            weight.mul_(1.01)
+            try:
+                return loops.right(model, ids, n)
+            finally:
+                weight.div_(1.01)
+
+    verdict = check(nudged, llama, small.prompt(6), 12)
+    assert not verdict.passed and verdict.cause == "not recognised"
+    assert verdict.layer == 2 and verdict.place == 0
+
+
+# -- how it reads --------------------------------------------------------------------------------
+
+
+def test_a_verdict_reads_the_same_as_text_and_as_html(llama):
+    verdict = check(loops.prompts_last_token_fed, llama, small.prompt(6), 12)
+    text, page = repr(verdict), verdict._repr_html_()
+    assert text.splitlines()[0] == f"✗ {verdict.headline}"
+    for finding in verdict.findings:
+        assert finding.says in text
+    assert "<table>" in page and "Feed what you just produced" in page
+
+
+@pytest.mark.parametrize(
+    ("ids", "n", "says"),
+    [
+        (torch.zeros(2, 6).long(), 5, r"one prompt, ids of shape \(1, p\), and got \(2, 6\)"),
+        (torch.zeros(1, 0).long(), 5, r"got \(1, 0\)"),
+        ([[1, 2]], 5, "got list"),
+        (torch.zeros(1, 6).long(), 2, "at least 3, .* got 2"),
+    ],
+)
+def test_bad_input_is_refused_at_the_door(llama, ids, n, says):
+    with pytest.raises(ValueError, match=says):
+        check(loops.right, llama, ids, n)

@@ -1,0 +1,141 @@
+"""Each exercise: stub not done, solution passes, each typical wrong answer gets its own hint."""
+
+import re
+
+import pytest
+import small
+import torch
+
+from kvviz import exercises
+
+
+def stub(*_): ...
+
+
+def unfinished(*_):
+    raise NotImplementedError
+
+
+# -- notebook 01: positions ---------------------------------------------------------------------
+
+
+def solution(p, n):
+    return sum(p + k for k in range(n))
+
+
+@pytest.mark.parametrize("empty", [stub, unfinished, lambda *_: ...])
+def test_an_unsolved_stub_is_not_done_yet(empty):
+    assert exercises.positions(empty).state == "not done yet"
+    model, ids = small.llama(), small.prompt(5)
+    assert exercises.plain_loop(empty, model, ids).state == "not done yet"
+
+
+def test_positions_solved():
+    feedback = exercises.positions(solution)
+    assert feedback.passed and "23,900" in feedback.says
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (lambda p, n: sum(p + k for k in range(n + 1)), "gave 24120: that is n \\+ 1 steps"),
+        (lambda p, n: p * n, "gave 4000: .* The sentence grows"),
+        (lambda p, n: p + max(n, 1) - 1 if n else 0, "with a store"),
+        (lambda p, n: 23_900, "by hand"),
+        (lambda p, n: p / 0, "ZeroDivisionError in line"),
+        (lambda p: p, "TypeError in the call"),
+    ],
+)
+def test_positions_wrong(wrong, hint):
+    feedback = exercises.positions(wrong)
+    assert feedback.state == "not right yet"
+    assert re.search(hint, feedback.says), feedback.says
+
+
+# -- notebook 01: the plain loop -----------------------------------------------------------------
+
+
+def forgetful(model, ids, n):
+    newest = ids
+    for _ in range(n):
+        newest = model(newest, use_cache=False).logits[:, -1:].argmax(-1)
+        ids = torch.cat([ids, newest], dim=-1)
+    return ids
+
+
+def one_pass_more(model, ids, n):
+    longer = small.plain_loop(model, ids, n)
+    model(longer[:, :-1])
+    return longer
+
+
+def only_the_new(model, ids, n):
+    return small.plain_loop(model, ids, n)[:, ids.shape[1] :]
+
+
+def not_growing(model, ids, n):
+    made = [ids]
+    for _ in range(n):
+        made.append(model(ids, use_cache=False).logits[:, -1:].argmax(-1))
+    return torch.cat(made, dim=-1)
+
+
+def lowest_score(model, ids, n):
+    for _ in range(n):
+        newest = model(ids, use_cache=False).logits[:, -1:].argmin(-1)
+        ids = torch.cat([ids, newest], dim=-1)
+    return ids
+
+
+def no_return(model, ids, n):
+    small.plain_loop(model, ids, n)
+
+
+def never_calls(model, ids, n):
+    return torch.cat([ids, ids[:, :n]], dim=-1)
+
+
+def changes_the_prompt(model, ids, n):
+    longer = small.plain_loop(model, ids, n)
+    ids += 1
+    return longer
+
+
+def raises(model, ids, n):
+    return model(ids).logit
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.llama()
+
+
+def test_the_plain_loop_solved(model):
+    feedback = exercises.plain_loop(small.plain_loop, model, small.prompt(6), n=12)
+    assert feedback.passed and "rows 6, 7, 8, 9, ..., 17: 138 positions" in feedback.says
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (forgetful, "held nothing"),
+        (one_pass_more, "13 passes for 12 tokens"),
+        (only_the_new, "(1, 18): your loop returned (1, 12)"),
+        (not_growing, "did not grow"),
+        (lowest_score, "differs from place 6 on"),
+        (small.cached_loop, "reads from a store"),
+        (no_return, "return the longer ids"),
+        (never_calls, "never called the model"),
+        (changes_the_prompt, "changed the prompt"),
+        (raises, "AttributeError in line"),
+    ],
+)
+def test_the_plain_loop_wrong(model, wrong, hint):
+    feedback = exercises.plain_loop(wrong, model, small.prompt(6), n=12)
+    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+
+
+def test_feedback_is_the_same_as_text_and_as_html():
+    feedback = exercises.wrong("a < b\nand c")
+    assert repr(feedback) == "✗ not right yet: a < b\nand c"
+    assert "a &lt; b<br>and c" in feedback._repr_html_()
