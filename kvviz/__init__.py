@@ -8,8 +8,9 @@ from importlib import import_module
 _HOME = {
     "load_model": "models",
     "ModelUnavailable": "models",
-    "record": "record",
-    "check": "check",
+    "record": "recording",
+    "machine": "readiness",
+    "check": "checking",
     "Verdict": "verdict",
     "Run": "run",
     "Step": "step",
@@ -27,12 +28,17 @@ __all__ = [*_HOME, *_ROOMS]
 
 
 def __getattr__(name):
-    if name in _HOME:
-        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    elif name in _ROOMS:
-        value = import_module(f"{__name__}.{name}")
-    else:
+    if name not in __all__:
         raise AttributeError(f"kvviz has no {name!r}; it has {', '.join(sorted(__all__))}")
+    try:
+        room = import_module(f"{__name__}.{_HOME.get(name, name)}")
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"kvviz needs {missing.name}, which is not installed here. To mend it, run `make lab`, "
+            "or: pip install -c constraints.txt -e .",
+            name=missing.name,
+        ) from missing
+    value = getattr(room, name) if name in _HOME else room
     globals()[name] = value
     return value
 

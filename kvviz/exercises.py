@@ -56,6 +56,39 @@ def _tried(function, *arguments):
     return answer, None
 
 
+def describe(function, *runs) -> Feedback:
+    """Notebook 00: `describe(step)` gives (fed, held, position) for every step of `runs`."""
+    for step in (step for run in runs for step in run):
+        answer, problem = _tried(function, step)
+        if problem:
+            return problem
+        right = (step.fed, step.columns, step.columns - 1)
+        if not isinstance(answer, tuple) or len(answer) != 3:
+            return wrong(
+                f"describe should return three numbers, (fed, held, position); got {answer}"
+            )
+        if answer == right:
+            continue
+        kind = "a loop with a store" if step.held_before else "a loop without one"
+        found = f"in step {step.index} of {kind}, fed {step.fed} and held {step.held_before} before"
+        if answer[1] != step.columns and answer[1] == step.fed:
+            return wrong(
+                f"{found}: you say {answer[1]} held, which is what was fed. The row also sees what "
+                "was there before."
+            )
+        if answer[1] != step.columns and answer[1] == step.held_before:
+            return wrong(
+                f"{found}: you say {answer[1]} held, and the row has {step.columns} columns. The "
+                "new token sees itself."
+            )
+        if answer[:2] == right[:2]:
+            return wrong(f"{found}: position {answer[2]} counts from 1. Here the first is 0.")
+        names = ("fed", "held", "position")
+        name, got = next((names[i], answer[i]) for i in range(3) if answer[i] != right[i])
+        return wrong(f"{found}: {name} is not {got}. Look at the picture of that step.")
+    return passed("fed, held and position are right in every step of both runs")
+
+
 def positions(function) -> Feedback:
     """Notebook 01: `positions(p, n)`, token positions that the plain loop runs over."""
     cases = [(20, 200), (6, 12), (1, 2), (5, 1), (7, 0)]
@@ -99,7 +132,7 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
 
     `function(model, ids, n)` takes ids (1, p) and returns them with n new ones, (1, p + n).
     """
-    from .record import record
+    from .recording import record
 
     before = ids.clone()
     with record(model, keep=()) as run:

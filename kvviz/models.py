@@ -118,10 +118,20 @@ def _quiet(show: bool) -> contextlib.ExitStack:
     return stack
 
 
+def home() -> Path:
+    """The folder in which models are kept: KVVIZ_HOME, or the user's cache folder."""
+    named = os.environ.get("KVVIZ_HOME")
+    return Path(named or platformdirs.user_cache_dir("kvviz", appauthor=False)).expanduser()
+
+
+def kept_folder() -> Path | None:
+    """The folder of the default model, if it is there and whole."""
+    return home() / MODEL if _intact(home() / MODEL) else None
+
+
 def _default(show: bool) -> Path:
     """The folder of the default model, made first where it is missing or damaged."""
-    home = os.environ.get("KVVIZ_HOME") or platformdirs.user_cache_dir("kvviz", appauthor=False)
-    kept = Path(home).expanduser() / MODEL
+    kept = home() / MODEL
     try:
         if not _intact(kept):
             kept.parent.mkdir(parents=True, exist_ok=True)

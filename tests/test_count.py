@@ -4,7 +4,7 @@ import torch
 from transformers import DynamicCache, LlamaConfig
 
 from kvviz import count
-from kvviz.record import record
+from kvviz.recording import record
 
 
 def test_twenty_and_two_hundred():

@@ -7,6 +7,7 @@ import small
 import torch
 
 from kvviz import exercises
+from kvviz.recording import record
 
 
 def stub(*_): ...
@@ -14,6 +15,44 @@ def stub(*_): ...
 
 def unfinished(*_):
     raise NotImplementedError
+
+
+# -- notebook 00: describe ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs():
+    model, ids = small.llama(), small.prompt(6)
+    with record(model, keep=()) as plain:
+        small.plain_loop(model, ids, 4)
+    with record(model, keep=()) as cached:
+        small.cached_loop(model, ids, 4)
+    return plain, cached
+
+
+def described(step):
+    held = step.held_before + step.fed
+    return step.fed, held, held - 1
+
+
+def test_describe_solved(runs):
+    assert exercises.describe(described, *runs).passed
+    assert exercises.describe(stub, *runs).state == "not done yet"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (lambda s: (s.fed, s.fed, s.held_before + s.fed - 1), "what was fed"),
+        (lambda s: (s.fed, s.held_before, s.held_before + s.fed - 1), "The new token sees itself"),
+        (lambda s: (s.fed, s.held_before + s.fed, s.held_before + s.fed), "the first is 0"),
+        (lambda s: (1, s.held_before + s.fed, s.held_before + s.fed - 1), "fed is not 1"),
+        (lambda s: s.fed, "three numbers"),
+    ],
+)
+def test_describe_wrong(runs, wrong, hint):
+    feedback = exercises.describe(wrong, *runs)
+    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
 
 
 # -- notebook 01: positions ---------------------------------------------------------------------

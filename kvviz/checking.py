@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from . import causes
-from .record import record
+from .recording import record
 from .step import Step
 from .verdict import Finding, Verdict
 
@@ -213,7 +213,7 @@ class _Compared:
         if not self.count:
             return Finding(name, None, "nothing left to compare")
         if self.step is None:
-            return Finding(name, True, f"{what}, within {gate:.0e} of the largest")
+            return Finding(name, True, f"{what}, no gap over {gate:.0e} of the largest")
         where = [f"step {self.step}"]
         where += [f"layer {self.layer}", f"place {self.place}"] if self.layer is not None else []
         return Finding(name, False, f"differ first at {', '.join(where)}")

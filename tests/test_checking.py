@@ -3,7 +3,7 @@ import pytest
 import small
 import torch
 
-from kvviz.check import check
+from kvviz.checking import check
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import small
 import torch
 from transformers import DynamicCache, StaticCache
 
-from kvviz.record import record
+from kvviz.recording import record
 from kvviz.run import Run
 from kvviz.step import KEEP
 

@@ -1,0 +1,145 @@
+"""How things look: each role its colour, each state its mark, defined here and nowhere else.
+
+Colours say whose a cell is, marks say what happened to it, so every picture also reads in grey.
+"""
+
+import html
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import to_hex, to_rgb
+
+KEYS, VALUES, QUERIES, OUTPUTS = "#2868b0", "#bb5020", "#5b4690", "#26784f"
+ATTENTION, PAPER = "#17171b", "#ffffff"
+ROLES = {
+    "keys": KEYS,
+    "values": VALUES,
+    "queries": QUERIES,
+    "outputs": OUTPUTS,
+    "attention": ATTENTION,
+}
+
+TEXT, QUIET, FAINT = "#1b1b1f", "#545457", "#727277"
+LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
+CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
+FIRST_INK = "#eeeef0"  # a weight of nothing; a cell that was computed is never paper white
+
+STATES = {
+    "new": "new",
+    "again": "computed again",
+    "read": "read from the store",
+    "before": "held from before",
+    "masked": "masked",
+    "not computed": "not computed",
+    "not kept": "attention not kept",
+    "empty": "empty slot",
+    "gone": "out of the window",
+    "pad": "padding",
+    "ink": "share of attention",
+    "to come": "still to come",
+}
+
+# Curves and bars are told apart by dash and marker too.
+SERIES = (
+    ("#1b1b1f", "-", "o"),
+    ("#0b7a75", "--", "s"),
+    ("#a3213b", "-.", "^"),
+    ("#8a5a00", ":", "D"),
+    ("#4f5d95", (0, (6, 1, 1, 1, 1, 1)), "v"),
+)
+
+CELL, SMALLEST_NUMBER = 33, 0.15  # pixels; a share of attention
+TITLE, NUMBERS, LABEL, SMALL = 12, 9, 9, 8  # points
+PIXELS, SHARPNESS = 96, 1.5  # pixels an inch as shown; stored pixels for each
+
+
+def tint(color: str, amount: float) -> str:
+    """`color` mixed with paper; amount 1 is the colour, 0 is paper."""
+    return to_hex(amount * np.array(to_rgb(color)) + (1 - amount) * np.array(to_rgb(PAPER)))
+
+
+def fill(role: str, state: str) -> str:
+    """Colour inside an edge's cell of this role and state."""
+    strength = {"new": 1.0, "again": 0.6, "read": 0.23, "before": 0.23}
+    return tint(ROLES[role], strength[state]) if state in strength else PAPER
+
+
+def ink(weights) -> np.ndarray:
+    """RGB [..., 3] of attention weights 0..1: one scale for all rows, linear."""
+    weights = np.clip(np.asarray(weights, dtype=float), 0, 1)[..., None]
+    return (1 - weights) * np.array(to_rgb(FIRST_INK)) + weights * np.array(to_rgb(ATTENTION))
+
+
+def luminance(color) -> float:
+    channels = np.array(to_rgb(color))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(one, other) -> float:
+    """Contrast ratio of two colours, 1 to 21."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def text_on(color) -> str:
+    """Black or white, whichever reads better on `color`; at least 4.5 to 1 on any."""
+    return max(("#000000", "#ffffff"), key=lambda text: contrast(text, color))
+
+
+def chip(role: str, text: str | None = None) -> str:
+    """HTML of a word in its role's colour, for prose; reads on light and dark pages."""
+    color = ROLES[role]
+    return (
+        f'<span style="background-color:{color};color:{text_on(color)};'
+        f'padding:0 0.3em;border-radius:3px">{html.escape(text or role)}</span>'
+    )
+
+
+def palette() -> list[tuple[int, int, int]]:
+    """Every colour a picture may hold: fills exactly, greys finely, edges of text coarsely."""
+    greys = list(ink(np.linspace(0, 1, 29)))
+    solid = [*ROLES.values(), *(color for color, *_ in SERIES), QUIET, FAINT, LINE, TO_COME, ALARM]
+    fills = [fill(role, state) for role in list(ROLES)[:4] for state in ("again", "read")]
+    soft = [tint(color, share) for color in [*solid, *CHANGES] for share in (0.66, 0.33)]
+    colors = np.array([to_rgb(color) for color in [PAPER, *solid, *fills, *CHANGES, *greys, *soft]])
+    alone: dict[tuple, tuple] = {}  # one colour in every box of 8 x 8 x 8: none is mistaken
+    for color in np.rint(255 * colors).astype(int).tolist():
+        alone.setdefault(tuple(part >> 3 for part in color), tuple(color))
+    return list(alone.values())[:256]
+
+
+@cache
+def _nearest() -> np.ndarray:
+    """[32, 32, 32] uint8: which palette colour a box of colours goes to."""
+    colors = np.array(palette())
+    box = np.stack(np.meshgrid(*[np.arange(32) * 8 + 4] * 3, indexing="ij"), -1)
+    nearest = np.empty((32, 32, 32), dtype=np.uint8)
+    for red in range(32):
+        nearest[red] = ((box[red, :, :, None] - colors) ** 2).sum(-1).argmin(-1)
+    nearest[tuple((colors >> 3).T)] = np.arange(len(colors))
+    return nearest
+
+
+def indexed(pixels: np.ndarray) -> np.ndarray:
+    """Palette index [H, W] of RGB pixels [H, W, 3]; every colour defined here stays exact."""
+    red, green, blue = np.moveaxis(pixels >> 3, -1, 0)
+    return _nearest()[red, green, blue]
+
+
+@contextmanager
+def scope() -> Iterator[None]:
+    """Our matplotlib settings inside the block; the caller's are untouched outside it."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        yield
+
+
+_SETTINGS = mpl.rc_params_from_file(
+    Path(__file__).with_name("kvviz.mplstyle"), use_default_template=False
+)

@@ -1,0 +1,96 @@
+"""Token text made safe to read: any text in, something drawn or said out, and never a warning."""
+
+import unicodedata
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+from matplotlib.font_manager import FontProperties, fontManager, get_font
+
+FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+REGULAR, BOLD = str(FONTS / "DejaVuSans.ttf"), str(FONTS / "DejaVuSans-Bold.ttf")
+# Their character tables lie: letters sit where other characters belong.
+_NO_FALLBACK = ("cm", "STIXSize", "STIXNon", "Last Resort")
+_SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\0": r"\0", "\ufffd": r"\ufffd"}
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
+
+
+def visible(token: str) -> str:
+    """`token` with everything that cannot be seen written out; the same on every machine."""
+    seen = []
+    for character in token:
+        unseen = unicodedata.category(character) in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+        odd_space = character != " " and unicodedata.category(character) == "Zs"
+        seen.append(
+            _SHORT.get(character) or (_escape(character) if unseen or odd_space else character)
+        )
+    if seen and unicodedata.category(seen[0][0])[0] == "M":
+        seen.insert(0, "◌")  # a mark needs something to sit on
+    return "".join(seen)
+
+
+def quoted(token: str) -> str:
+    """`token` in quotes, for a sentence; text that runs right to left cannot turn the sentence."""
+    text = f"'{visible(token)}'"
+    turns = any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text)
+    return f"\u2068{text}\u2069" if turns else text
+
+
+@cache
+def _glyphs(path: str) -> frozenset[int]:
+    return frozenset(get_font(path).get_charmap())
+
+
+@cache
+def _fallback(character: str) -> str | None:
+    """Path of an installed font that has `character`, or None."""
+    for entry in fontManager.ttflist:
+        if entry.name.startswith(_NO_FALLBACK) or not Path(entry.fname).is_file():
+            continue
+        if get_font(entry.fname).scalable and ord(character) in _glyphs(entry.fname):
+            return entry.fname
+    return None
+
+
+def label(token: str, *, bold: bool = False, size: float = 9, width: float = 1e9):
+    """Text and font of a token's label: the space before a word is dropped, other spaces show.
+
+    `size` in points; text wider than `width` points is cut and ends in an ellipsis.
+    """
+    shown = visible(token)
+    word = shown[1:] if shown[:1] == " " and shown[1:2] not in ("", " ") else shown
+    inner = word.strip(" ")
+    start = len(word) - len(word.lstrip(" "))
+    word = "␣" * start + inner + "␣" * (len(word) - start - len(inner))
+    path = BOLD if bold and all(ord(character) in _glyphs(BOLD) for character in word) else REGULAR
+    missing = [character for character in word if ord(character) not in _glyphs(path)]
+    if missing:
+        other = _fallback(missing[0])
+        if other and all(ord(character) in _glyphs(other) for character in word):
+            path = other
+        else:
+            word = "".join(_escape(c) if ord(c) not in _glyphs(path) else c for c in word)
+    font = FontProperties(fname=path, size=size)
+    if measure(word, font) > width:
+        while word and measure(word + "…", font) > width:
+            word = word[:-1]
+        word += "…" if ord("…") in _glyphs(path) else ""
+    return word, font
+
+
+def measure(text: str, font: FontProperties) -> float:
+    """Width of one line of `text` in points."""
+    face = get_font(font.get_file() or REGULAR)
+    face.set_size(font.get_size_in_points(), 72)
+    face.set_text(text)
+    return face.get_width_height()[0] / 64

@@ -1,0 +1,91 @@
+"""Squares made by hand, of the kinds a recording can hold; prime sizes, so a swapped axis shows."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+TOKENS = "The| first| law| of| motion| states| that| an| object| at| rest| will| remain".split("|")
+
+
+def weights(n: int) -> np.ndarray:
+    """(n, n) causal attention that is the same everywhere and in which every cell differs."""
+    rows, columns = np.mgrid[:n, :n]
+    raw = np.tril(1 + (7 * rows + 3 * columns + rows * columns) % 11).astype(float)
+    return raw / raw.sum(1, keepdims=True)
+
+
+def square(columns, rows, row_states, *, cached=True, shares=None, tokens=None, **changes):
+    n, rows = len(columns), tuple(rows)
+    shares = weights(n) if shares is None else shares
+    given = {
+        "step": 4,
+        "layer": 13,
+        "head": 8,
+        "batch": 0,
+        "tokens": tuple(tokens or [TOKENS[j % 13] for j in range(n)]),
+        "columns": tuple(columns),
+        "rows": rows,
+        "row_states": tuple(row_states),
+        "weights": shares[list(rows)].astype(np.float32),
+        "masked": np.arange(n) > np.array(rows)[:, None],
+        "cached": cached,
+        "fed": len(rows),
+        "held_before": n - len(rows) if cached else 0,
+        "held_after": n if cached else 0,
+        "gap": 2e-7,
+    }
+    return SimpleNamespace(**{**given, **changes})
+
+
+def plain(n=7, **changes):
+    """Without a cache: all computed, all but the newest for the second time or more."""
+    states = ["again"] * (n - 1) + ["new"]
+    return square(states, range(n), states, cached=False, **changes)
+
+
+def decode(n=7, **changes):
+    """With the cache: one row."""
+    return square(["read"] * (n - 1) + ["new"], [n - 1], ["new"], **changes)
+
+
+def prefill(n=7, **changes):
+    return square(["new"] * n, range(n), ["new"] * n, **{"step": 0, **changes})
+
+
+def chunk(**changes):
+    """Three tokens fed on four held."""
+    return square(["read"] * 4 + ["new"] * 3, [4, 5, 6], ["new"] * 3, **changes)
+
+
+def window(**changes):
+    """A layer that holds the last three: four columns fell out."""
+    shares = weights(7)
+    shares[6, :4] = np.nan
+    columns = ["gone"] * 4 + ["read"] * 2 + ["new"]
+    return square(columns, [6], ["new"], shares=shares, **changes)
+
+
+def static(**changes):
+    """A store of thirteen slots, of which two are empty."""
+    masked = np.arange(13)[None] > 10
+    columns = ["read"] * 10 + ["new"] + ["empty"] * 2
+    tokens = [*TOKENS[:11], "", ""]
+    changes = {"masked": masked, "tokens": tokens, "held_after": 11, **changes}
+    return square(columns, [10], ["new"], **changes)
+
+
+def padded(**changes):
+    """Five tokens after two of padding."""
+    states = ["pad"] * 2 + ["new"] * 5
+    masked = (np.arange(7) > np.arange(7)[:, None]) | (np.arange(7) < 2)
+    return square(states, range(7), states, **{"masked": masked, "batch": 1, "step": 0, **changes})
+
+
+class Run(list):
+    """Steps made of squares, as a recording gives them."""
+
+    def __init__(self, squares, layers=(13,)):
+        super().__init__(
+            SimpleNamespace(layers=layers, square=lambda layer, head, batch, s=s: s)
+            for s in squares
+        )

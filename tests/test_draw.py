@@ -1,0 +1,388 @@
+"""Every mark stands where the data says, and looks as its role and state say."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from squares import TOKENS, chunk, decode, padded, plain, prefill, square, static, weights, window
+
+from kvviz import draw, marks, style, text
+
+ROLES = ("keys", "values", "queries", "outputs")
+
+
+def axes(span=7, cell=33.0):
+    """An Axes with room for `span` columns of `cell` pixels."""
+    figure = Figure(((span + 8) * cell / 96, (span + 8) * cell / 96), dpi=96)
+    ax = figure.add_axes((0, 0, 1, 1))
+    draw.frame(ax, span, left=4, right=4, top=4, bottom=4)
+    return ax
+
+
+def all_of(ax, drawn, **looks):
+    artists = draw.attention_square(ax, drawn)
+    return (
+        artists
+        + draw.kv_edges(ax, drawn, **looks)
+        + draw.query_output_edges(ax, drawn, **looks)
+        + draw.token_labels(ax, drawn)
+    )
+
+
+def drawn_cells(drawn, span=None):
+    ax = axes(span or len(drawn.columns))
+    return draw.cells(all_of(ax, drawn, span=span))
+
+
+def corners(artists):
+    """{(role, place): its corners in cells}."""
+    return {
+        (a.role, place): path.vertices[:4].round(6).tolist()
+        for a in artists
+        if isinstance(a, marks.Cells)
+        for place, path in zip(a.places, a.get_paths(), strict=True)
+    }
+
+
+def words(artists):
+    return {a.get_gid(): a.get_text() for a in artists if hasattr(a, "get_text")}
+
+
+def edge(cells, role):
+    return [state for (r, _), state in sorted(cells.items(), key=str) if r == role]
+
+
+def attention(cells, state):
+    return {p for (role, p), s in cells.items() if role == "attention" and s == state}
+
+
+def below(n, rows=None):
+    return {(p, j) for p in (range(n) if rows is None else rows) for j in range(p + 1)}
+
+
+def test_without_a_cache_the_lower_triangle_is_inked_and_the_upper_hatched():
+    cells = drawn_cells(plain())
+    for role in ROLES:
+        assert edge(cells, role) == ["again"] * 6 + ["new"]
+    assert attention(cells, "ink") == below(7)
+    assert attention(cells, "masked") == {(p, j) for p in range(7) for j in range(p + 1, 7)}
+    assert attention(cells, "not computed") == set()
+
+
+def test_with_the_cache_one_row_is_inked_and_the_triangle_above_is_not_computed():
+    cells = drawn_cells(decode())
+    assert edge(cells, "keys") == edge(cells, "values") == ["read"] * 6 + ["new"]
+    assert edge(cells, "queries") == edge(cells, "outputs") == ["new"]
+    assert ("queries", 6) in cells
+    assert attention(cells, "ink") == below(7, [6])
+    assert attention(cells, "not computed") == below(6)
+    assert attention(cells, "masked") == set()
+
+
+def test_prefill_with_the_cache_is_the_whole_square_and_all_new():
+    cells = drawn_cells(prefill())
+    assert {cells[role, place] for role in ROLES for place in range(7)} == {"new"}
+    assert attention(cells, "ink") == below(7)
+
+
+def test_a_chunk_of_three_on_four_held_is_three_rows_with_three_masked_cells():
+    cells = drawn_cells(chunk())
+    assert attention(cells, "ink") == below(7, [4, 5, 6])
+    assert attention(cells, "masked") == {(4, 5), (4, 6), (5, 6)}
+    assert attention(cells, "not computed") == below(4)
+    assert sorted(p for role, p in cells if role == "outputs") == [4, 5, 6]
+
+
+def test_columns_out_of_the_window_are_crossed_out_and_not_attended():
+    cells = drawn_cells(window())
+    assert edge(cells, "keys") == ["gone"] * 4 + ["read"] * 2 + ["new"]
+    assert attention(cells, "ink") == {(6, 4), (6, 5), (6, 6)}
+    assert attention(cells, "not computed") == below(6)
+
+
+def test_a_row_that_was_asked_is_never_drawn_as_not_computed():
+    drawn = square(["gone"] * 2 + ["new"] * 3, range(1, 5), ["new"] * 4)
+    by_state = {
+        a.state: a.places for a in draw.attention_square(axes(5), drawn) if hasattr(a, "role")
+    }
+    assert by_state["not computed"] == ((0, 0),)
+    assert {p for p, _ in by_state["ink"]} == {1, 2, 3, 4}
+
+
+def test_empty_slots_of_a_static_store_are_outlined_and_hold_nothing():
+    ax = axes(13)
+    artists = all_of(ax, static())
+    cells = draw.cells(artists)
+    assert [cells["keys", j] for j in range(13)] == ["read"] * 10 + ["new"] + ["empty"] * 2
+    assert all(j < 11 for role, place in cells if role == "attention" for j in [place[1]])
+    assert "column:11" not in words(artists)
+    outlined = next(a for a in artists if a.get_gid() == "keys:empty")
+    assert outlined.get_linewidth()[0] > 0
+
+
+def test_padding_is_blank_in_rows_and_columns():
+    cells = drawn_cells(padded())
+    assert edge(cells, "queries") == ["pad"] * 2 + ["new"] * 5
+    assert attention(cells, "ink") == {(p, j) for p, j in below(7) if p > 1 and j > 1}
+    assert all(min(place) > 1 for role, place in cells if role == "attention")
+
+
+@pytest.mark.parametrize(("make", "rows_change"), [(plain, 0), (decode, 1)])
+def test_two_steps_differ_by_one_cell_on_each_horizontal_edge_and_by_one_row(make, rows_change):
+    now, then = axes(11), axes(11)
+    first = corners(all_of(now, make(7), span=11))
+    second = corners(all_of(then, make(8), span=11))
+    for role in ("keys", "values"):
+        old = {key: at for key, at in first.items() if key[0] == role}
+        new = {key: at for key, at in second.items() if key[0] == role}
+        assert {key: new[key] for key in old} == old
+        assert set(new) - set(old) == {(role, 7)}
+    inked = [
+        {key for key, state in draw.cells(all_of(axes(11), make(n))).items() if state == "ink"}
+        for n in (7, 8)
+    ]
+    row = {("attention", (7, j)) for j in range(8)}
+    assert inked[1] - inked[0] == row
+    assert len(inked[0] - inked[1]) == 7 * rows_change  # the row asked a step before
+    for key in set(first) & set(second):
+        assert np.allclose(np.mean(first[key], 0), np.mean(second[key], 0))
+
+
+def test_a_column_stands_at_its_place_and_its_row_too():
+    at = corners(all_of(axes(), plain()))
+    for j in range(7):
+        for role in ("keys", "values"):
+            xs = [x for x, _ in at[role, j]]
+            assert j < min(xs) < max(xs) < j + 1
+        for role in ("queries", "outputs"):
+            ys = [y for _, y in at[role, j]]
+            assert j < min(ys) < max(ys) < j + 1
+    assert max(y for _, y in at["keys", 0]) < 0 < 7 < min(y for _, y in at["values", 0])
+    assert max(x for x, _ in at["queries", 0]) < 0 < 7 < min(x for x, _ in at["outputs", 0])
+    (x0, y0), (x1, y1) = at["attention", (5, 2)][0], at["attention", (5, 2)][2]
+    assert (int(x0), int(y0), int(x1), int(y1)) == (2, 5, 2, 5)
+
+
+@pytest.mark.parametrize("make", [plain, decode, prefill, chunk, window, static, padded])
+def test_colours_are_those_of_role_state_and_share(make):
+    drawn = make()
+    for artist in all_of(axes(len(drawn.columns)), drawn):
+        if not isinstance(artist, marks.Cells) or artist.state in ("masked", "not computed"):
+            continue
+        colors = [to_hex(color) for color in artist.get_facecolor()]
+        if artist.role != "attention":
+            assert set(colors) == {style.fill(artist.role, artist.state)}
+            continue
+        for color, (place, j) in zip(colors, artist.places, strict=True):
+            share = drawn.weights[drawn.rows.index(place), j]
+            assert color == to_hex(style.ink(share))
+
+
+def test_ink_has_one_scale_for_all_rows():
+    light, dark = style.luminance(style.ink(0)), style.luminance(style.ink(1))
+    assert light > 0.8
+    assert dark < 0.02
+    steps = [style.luminance(style.ink(w)) for w in np.linspace(0, 1, 13)]
+    assert steps == sorted(steps, reverse=True)
+
+
+def test_states_differ_by_more_than_hue():
+    for role in ROLES:
+        grey = [style.luminance(style.fill(role, state)) for state in ("new", "again", "read")]
+        assert grey[0] + 0.1 < grey[1] < grey[2] - 0.1
+        assert marks.mark(role, "again", [0.5], [0.5])
+        assert not marks.mark(role, "new", [0.5], [0.5])
+    for state in ("before", "gone", "pad"):
+        assert marks.mark("keys", state, [0.5], [0.5])
+    assert any(a.get_hatch() for a in draw.attention_square(axes(), plain()) if hasattr(a, "role"))
+
+
+def test_all_text_has_a_contrast_of_four_and_a_half():
+    colors = [*style.ROLES.values(), style.TEXT, style.QUIET, style.FAINT, style.ALARM]
+    colors += [color for color, *_ in style.SERIES]
+    assert min(style.contrast(color, style.PAPER) for color in colors) >= 4.5
+    inks = [style.ink(w) for w in np.linspace(0, 1, 101)]
+    assert min(style.contrast(style.text_on(ink), ink) for ink in inks) >= 4.5
+
+
+def test_the_newest_rows_large_shares_are_written_and_nobody_elses():
+    shares = weights(7)
+    shares[6] = [0.02, 0.02, 0, 0, 0, 0.957, 0.003]
+    said = words(draw.attention_square(axes(), plain(shares=shares)))
+    assert said == {"number:6:5": ".96"}
+    shares[6] = [0, 0, 0, 1, 0, 0, 0]
+    assert words(draw.attention_square(axes(), decode(shares=shares))) == {"number:6:3": "1"}
+
+
+def test_natural_ties_round_the_same_way_on_every_processor():
+    assert draw.percent(0.125) == draw.percent(np.nextafter(np.float32(0.125), 0)) == 13
+    assert draw.percent(0.9649) == 96
+
+
+def test_only_the_newest_label_is_bold():
+    labels = [a for a in all_of(axes(), plain()) if (a.get_gid() or "").startswith("column:")]
+    bold = [a.get_gid() for a in labels if a.get_fontproperties().get_file() == text.BOLD]
+    assert bold == ["column:6"]
+    assert [a.get_text() for a in labels] == [token.strip() for token in TOKENS[:7]]
+
+
+def test_edges_are_named_in_the_singular_where_there_is_one():
+    assert words(all_of(axes(), decode()))["name:queries"] == "query"
+    assert words(all_of(axes(), plain()))["name:queries"] == "queries"
+
+
+def test_a_repeated_token_has_a_column_each_time():
+    said = words(all_of(axes(3), decode(3, tokens=["the", " cat", " the"])))
+    assert [said[f"column:{j}"] for j in range(3)] == ["the", "cat", "the"]
+
+
+HOSTILE = {
+    "$$": "$$",
+    " $a_$ ": "$a_$␣",
+    "a{b}_c^2": "a{b}_c^2",
+    "\t": r"\t",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\0": r"\0",
+    "\x1b[0m": r"\x1b[0m",
+    " ": "␣",
+    "  two": "␣␣two",
+    "é": "é",
+    "\u0301": "◌\u0301",
+    "שלום": "שלום",
+    "\u202eevil": r"\u202eevil",
+    "\ufffd": r"\ufffd",
+    "<0xF0>": "<0xF0>",
+    "<|im_end|>": "<|im_end|>",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("bold", [False, True])
+@pytest.mark.parametrize(
+    "token", [*HOSTILE, "你", "😀", "한글", "👩\u200d👩", "𝒜", "ﷺ", "\ud800", "\U0010ffff"]
+)
+def test_any_token_is_drawn_as_typed_or_written_out_and_nothing_warns(token, bold):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tokens = ["x", token, "y"] if not bold else ["x", "y", token]
+        ax = axes(3)
+        said = words(draw.token_labels(ax, decode(3, tokens=tokens), room=200))
+        FigureCanvasAgg(ax.figure).draw()
+    shown = said["column:2" if bold else "column:1"]
+    if token in HOSTILE:
+        assert shown == HOSTILE[token]
+    assert shown or not token
+    assert shown.isprintable()
+
+
+def test_a_character_no_font_has_is_written_as_its_escape(monkeypatch):
+    monkeypatch.setattr(text, "_fallback", lambda character: None)
+    assert text.label("你")[0] == r"\u4f60"
+    assert text.label("é你")[0] == r"é\u4f60"
+
+
+def test_a_character_an_installed_font_has_is_drawn_with_that_font():
+    word, font = text.label("𝒜")  # matplotlib's own STIX has it
+    assert word == "𝒜"
+    assert "STIX" in font.get_file()
+
+
+def test_long_labels_are_cut_to_their_room():
+    word, font = text.label(" extraordinarily_long_token", width=50)
+    assert word.startswith("extra")
+    assert word.endswith("…")
+    assert text.measure(word, font) <= 50
+
+
+def test_crowded_labels_are_thinned_and_the_newest_stays():
+    ax = axes(149, cell=5)
+    said = words(draw.token_labels(ax, plain(149)))
+    columns = [gid for gid in said if gid.startswith("column:")]
+    assert 50 < len(columns) < 100
+    assert "column:148" in columns
+    assert "column:147" not in columns
+
+
+def test_square_without_kept_attention_is_drawn_without_ink():
+    cells = drawn_cells(decode(weights=None))
+    assert attention(cells, "not kept") == below(7, [6])
+    assert attention(cells, "ink") == set()
+
+
+def test_columns_before_start_are_left_out():
+    drawn = plain(11)
+    ax = axes(7)
+    looks = {"start": 4, "span": 7}
+    artists = draw.attention_square(ax, drawn, start=4) + draw.kv_edges(ax, drawn, **looks)
+    at = corners(artists + draw.query_output_edges(ax, drawn, **looks))
+    assert min(place for role, place in at if role == "keys") == 4
+    assert min(place for role, place in at if role == "queries") == 4
+    assert at["keys", 4][0][0] == pytest.approx(0, abs=0.1)
+    assert at["attention", (10, 4)][0] == pytest.approx([0, 6], abs=0.1)
+
+
+def test_decode_row_lies_between_its_keys_and_values():
+    at = corners(draw.decode_row(axes(), decode()))
+    assert {place for role, place in at if role == "attention"} == {(6, j) for j in range(7)}
+    assert at["keys", 3][0][1] < at["attention", (6, 3)][0][1] < at["values", 3][0][1]
+
+
+def test_what_is_still_to_come_has_its_ground():
+    assert draw.to_come(axes(11), plain(7), span=11)
+    assert draw.to_come(axes(7), plain(7), span=7) == []
+    assert draw.to_come(axes(13), static(), span=13)  # rows to come, though the slots are there
+
+
+def test_legend_explains_every_state_and_nothing_else():
+    figure = Figure((6, 0.5), dpi=96)
+    states = {"new", "again", "masked", "ink", "gone"}
+    said = draw.legend(figure.add_axes((0, 0, 1, 1)), states, width=576, lines=2)
+    names = {a.get_text() for a in said if hasattr(a, "get_text")}
+    assert names == {style.STATES[state] for state in states}
+    swatches = {a.get_gid() for a in said if not hasattr(a, "get_text")}
+    assert swatches == {f"legend:{state}" for state in states}
+
+
+def test_column_shows_what_moved_layer_by_place():
+    change = np.zeros((3, 5))
+    change[0, 2], change[2, 4] = 0.9, 1e-3
+    cells = draw.cells(draw.column(axes(5), change, tokens=TOKENS[:5]))
+    assert cells["column", (0, 2)] == "moved 4"
+    assert cells["column", (2, 4)] == "moved 1"
+    assert list(cells.values()).count("unmoved") == 13
+    at = corners(draw.column(axes(5), change))
+    assert at["column", (0, 2)][0][1] > at["column", (2, 2)][0][1]  # layer 0 at the bottom
+    with pytest.raises(ValueError, match="n_layers, N"):
+        draw.column(axes(5), np.zeros(5))
+
+
+def test_columns_stored_before_the_recording_are_marked():
+    drawn = square(["before"] * 3 + ["read"] * 3 + ["new"], [6], ["new"])
+    artists = all_of(axes(), drawn)
+    assert [draw.cells(artists)["keys", j] for j in range(7)] == list(drawn.columns)
+    assert "keys:before:mark" in {a.get_gid() for a in artists}
+
+
+def test_chips_for_prose_read_on_any_page():
+    chip = style.chip("keys", "<keys>")
+    assert style.KEYS in chip
+    assert "&lt;keys&gt;" in chip
+
+
+def test_drawing_loads_neither_pyplot_nor_torch():
+    code = (
+        "import sys, kvviz.picture, kvviz.draw;"
+        "print([m for m in ('matplotlib.pyplot', 'torch', 'transformers') if m in sys.modules])"
+    )
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,468 @@
+"""A picture says in its sentence what it draws, is shown once, and leaves nothing behind."""
+
+import base64
+import html
+import io
+import json
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from PIL import Image
+from squares import Run, chunk, decode, padded, plain, prefill, square, static, window
+
+import kvviz as kv
+from kvviz import chart, say, style
+from kvviz.picture import Picture
+from tools import pictures
+
+BASELINE = Path(__file__).with_name("baseline")
+LOOKED_AT = 96  # percent of attention, in the sentence of the course's first picture
+
+
+def object_share(n=10):
+    shares = np.tril(np.full((n, n), 0.04 / (n - 1)))
+    shares[n - 1, 8] = 0.96
+    return shares
+
+
+# --- the sentence ---------------------------------------------------------------------------
+
+
+def test_sentence_of_a_decode_step():
+    assert repr(Picture.from_square(decode(10, shares=object_share()))) == (
+        "step 4, layer 13, head 8: 1 row asks 10 columns; 9 keys and 9 values read, "
+        "1 of each written; ' at' attends most to ' object', 96%"
+    )
+
+
+def test_sentence_of_the_plain_loop():
+    assert say.square(plain(10, shares=object_share())) == (
+        "step 4, layer 13, head 8: 10 rows ask 10 columns; 10 keys and 10 values computed, "
+        "9 of each again; ' at' attends most to ' object', 96%"
+    )
+
+
+@pytest.mark.parametrize(
+    ("drawn", "says"),
+    [
+        (prefill(), "7 rows ask 7 columns; 7 keys and 7 values written; "),
+        (decode(2), "1 row asks 2 columns; 1 key and 1 value read, 1 of each written; "),
+        (chunk(), "3 rows ask 7 columns; 4 keys and 4 values read, 3 of each written; "),
+        (window(), "1 row asks 3 columns; 2 keys and 2 values read, 1 of each written; "),
+        (window(), "; 4 columns out of the window; "),
+        (static(), "1 row asks 11 columns; 10 keys and 10 values read, 1 of each written; "),
+        (static(), "; 2 slots empty; "),
+        (padded(), "step 0, batch row 1, layer 13, head 8: 5 rows ask 5 columns; "),
+        (padded(), "; 2 columns of padding; "),
+        (decode(weights=None), "; attention was not kept"),
+        (square(["before", "new"], [1], ["new"]), "1 of them stored before the recording"),
+        (decode(gap=0.13), "not to be trusted: weights times values miss the output by 13%"),
+    ],
+)
+def test_sentence_says_what_is_drawn(drawn, says):
+    assert says in say.square(drawn)
+
+
+def test_a_picture_whose_weights_do_not_give_the_output_says_so_and_others_do_not():
+    for gap in (1e-5, float("nan")):
+        assert "trusted" not in say.square(decode(gap=gap))
+    figure = Picture.from_square(decode(gap=2e-4)).figure
+    assert any("not to be trusted" in words for words in texts(figure))
+
+
+def test_equal_shares_always_name_the_first_of_them():
+    shares = np.tril(np.full((7, 7), 1 / 7))
+    shares[6, 4] += 3e-8
+    assert say.square(decode(shares=shares)).endswith("attends most to 'The', 14%")
+
+
+def test_repeated_tokens_are_told_apart_by_place_and_the_newest_is_itself():
+    shares = np.eye(3)
+    tokens = [" the", " cat", " the"]
+    assert "attends most to itself, 100%" in say.square(decode(3, shares=shares, tokens=tokens))
+    shares = np.roll(np.eye(3), 1, axis=1)
+    assert "most to ' the' at place 0, 100%" in say.square(decode(3, shares=shares, tokens=tokens))
+
+
+def test_sentence_holds_no_control_characters_and_no_lone_surrogates():
+    said = say.square(decode(3, tokens=["\n", "\0", "\ud800"], shares=np.eye(3)[[0, 1, 0]]))
+    assert r"'\ud800' attends most to '\n'" in said
+    assert said.encode()
+
+
+@pytest.mark.parametrize(
+    ("drawn", "title"),
+    [
+        (plain(), "Without a cache: the whole square"),
+        (decode(), "With the cache: one row"),
+        (prefill(), "Prefill: the whole prompt at once"),
+        (chunk(), "With the cache: three rows"),
+        (square(["new"], [0], ["new"], cached=False), "Without a cache: one row, one column"),
+        (
+            square(["read"] * 3 + ["again"] * 3 + ["new"], range(3, 7), ["again"] * 3 + ["new"]),
+            "With the cache: four rows, 3 of them again",
+        ),
+    ],
+)
+def test_titles_say_what_to_see(drawn, title):
+    assert say.title(drawn) == title
+
+
+def test_the_line_under_the_title_gives_this_steps_numbers():
+    assert " · ".join(say.numbers(plain(10))) == (
+        "fed 10 tokens · computed 10 rows · 9 of them for the second time or more"
+    )
+    assert " · ".join(say.numbers(decode(10))) == (
+        "fed 1 token · computed 1 row · read 9 keys and 9 values, wrote 1 of each"
+    )
+    assert say.numbers(prefill())[-1] == "wrote 7 keys and 7 values"
+
+
+# --- the picture ----------------------------------------------------------------------------
+
+
+def texts(figure):
+    return [text.get_text() for ax in figure.axes for text in ax.texts]
+
+
+def bundle(picture):
+    return picture._repr_mimebundle_()[0]
+
+
+def test_output_is_an_image_with_alt_text_a_png_and_the_sentence():
+    picture = Picture.from_square(
+        decode(3, tokens=['"<a>', " &", " 'b'"], shares=np.eye(3)[[0] * 3])
+    )
+    shown = bundle(picture)
+    alt = re.search(r'<img alt="([^"]*)"', shown["text/html"])[1]
+    assert "<" not in alt
+    assert html.unescape(alt) == picture.sentence == shown["text/plain"] == repr(picture)
+    data = re.search(r'src="data:image/png;base64,([^"]*)"', shown["text/html"])[1]
+    assert data == shown["image/png"]
+    assert base64.b64decode(data) == picture.png()
+    assert f'width="{picture.width}"' in shown["text/html"]
+    json.dumps(shown)
+
+
+def test_png_has_a_palette_is_opaque_small_and_the_same_every_time():
+    picture = kv.side_by_side(plain(10), decode(10))
+    image = Image.open(io.BytesIO(picture.png()))
+    assert image.mode == "P"
+    assert "transparency" not in image.info
+    assert len(picture.png()) < 32_000
+    assert len(Picture.from_square(decode(10)).png(sharpness=1)) < 10_000
+    assert picture.png() == kv.side_by_side(plain(10), decode(10)).png()
+    assert image.getpixel((0, 0)) == image.getpixel((image.width - 1, image.height - 1))
+    assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_colours_of_roles_reach_the_png_exactly():
+    colors = {
+        color
+        for make in (plain(10), decode(10))
+        for _, color in Image.open(io.BytesIO(Picture.from_square(make).png()))
+        .convert("RGB")
+        .getcolors(10**6)
+    }
+    wanted = [style.fill(role, s) for role in ("keys", "values") for s in ("new", "again", "read")]
+    wanted += [style.fill(role, s) for role in ("queries", "outputs") for s in ("new", "again")]
+    for color in wanted:
+        assert tuple(round(255 * part) for part in mpl.colors.to_rgb(color)) in colors
+
+
+@pytest.mark.parametrize("make", [plain, decode, prefill, chunk, window, padded])
+def test_pictures_of_one_span_are_one_size(make):
+    want = Picture.from_square(decode(7), span=13)
+    got = Picture.from_square(make(), span=13)
+    assert (got.width, got.height) == (want.width, want.height)
+
+
+@pytest.mark.parametrize("n", [1, 2, 17, 41, 67, 113, 160, 163, 307])
+def test_no_picture_is_wider_than_the_cap_and_what_is_left_out_is_said(n):
+    picture = Picture.from_square(decode(n))
+    assert 480 <= picture.width <= 1200
+    assert picture.height <= 1200
+    left_out = n - 160
+    said = f"columns 0 to {left_out - 1} left out, where the newest row puts "
+    assert (said in picture.sentence) == (left_out > 0)
+    assert any(said in words for words in texts(picture.figure)) == (left_out > 0)
+    pair = kv.side_by_side(plain(n), decode(n))
+    assert pair.width <= 1200
+    assert (f"columns 0 to {n - 81} left out" in pair.sentence) == (n > 80)
+
+
+CROWDED = [chunk(), window(), static(), padded(), decode(gap=0.13), prefill(11)]
+CROWDED += [make(n) for make in (plain, decode) for n in (3, 11, 23, 37)]
+
+
+@pytest.mark.parametrize("drawn", CROWDED, ids=lambda drawn: say.square(drawn)[34:50])
+def test_nothing_is_cut_off_and_no_two_texts_overlap(drawn):
+    for picture in (Picture.from_square(drawn), kv.side_by_side(drawn, drawn)):
+        picture.png()
+        inside = picture.figure.bbox
+        renderer = picture.figure.canvas.get_renderer()
+        upright = []
+        for ax in picture.figure.axes:
+            for words in filter(lambda text: text.get_text(), ax.texts):
+                box = words.get_window_extent(renderer)
+                assert inside.x0 <= box.x0, words.get_text()
+                assert inside.y0 <= box.y0, words.get_text()
+                assert box.x1 <= inside.x1, words.get_text()
+                assert box.y1 <= inside.y1, words.get_text()
+                upright += [(words.get_text(), box)] if not words.get_rotation() else []
+        for i, (one, box) in enumerate(upright):
+            for other, there in upright[:i]:
+                deep = min(box.y1, there.y1) - max(box.y0, there.y0)
+                wide = min(box.x1, there.x1) - max(box.x0, there.x0)
+                assert min(deep, wide) < 3, (one, other)  # boxes hold room for accents
+
+
+def test_shown_once_as_a_cells_last_line_and_leaves_no_figure_open():
+    import matplotlib.pyplot as plt
+
+    shell = InteractiveShell.instance()
+    shown = []
+    before = shell.display_pub.publish
+    shell.display_pub.publish = lambda *given, **named: shown.append(named)
+    try:
+        shell.push({"kv": kv, "run": Run([decode()] * 5)})
+        result = shell.run_cell("kv.draw_step(run, 4, 13, 8)", store_history=False)
+    finally:
+        shell.display_pub.publish = before
+    assert result.success
+    assert isinstance(result.result, Picture)
+    assert shown == []
+    assert plt.get_fignums() == []
+    made = shell.display_formatter.format(result.result)[0]
+    assert {"text/html", "image/png", "text/plain"} <= set(made)
+
+
+def test_settings_outside_are_untouched_and_do_not_reach_in():
+    with mpl.rc_context({"text.usetex": True, "font.size": 31, "path.sketch": (9, 99, 9)}):
+        before = dict(mpl.rcParams)
+        picture = kv.side_by_side(plain(10), decode(10))
+        picture.png()
+        kv.plot([0, 1], {"a": [1, 2]}, title="t").png()
+        assert dict(mpl.rcParams) == before
+    assert picture.png() == kv.side_by_side(plain(10), decode(10)).png()
+
+
+@pytest.mark.parametrize("title", ["pay $_$ now", "costs $5 and $6", r"$\frac$", "a_{b", "100 %"])
+def test_titles_and_names_are_drawn_as_typed_and_nothing_warns(title):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step = kv.draw_step(Run([decode(tokens=[title] * 7)]), 0, 13, 8, title=title)
+        curves = kv.plot([0, 1], {title: [1, 2]}, title=title, xlabel=title, ylabel=title)
+        lengths = kv.bars({title: 3}, title=title, xlabel=title, levels={title: 2})
+        for picture in (step, curves, lengths):
+            picture.png()
+            assert title in [words for words in texts(picture.figure)]
+
+
+def test_save_writes_the_png(tmp_path):
+    picture = Picture.from_square(decode())
+    path = picture.save(tmp_path / "one.png")
+    assert path.read_bytes() == picture.png()
+
+
+# --- several squares ------------------------------------------------------------------------
+
+LOOP = Run([plain(n, step=n - 7) for n in range(7, 12)])
+CACHED = Run([prefill(), *(decode(n, step=n - 7) for n in range(8, 12))])
+
+
+def test_side_by_side_of_two_runs_at_one_step():
+    picture = kv.side_by_side(LOOP, CACHED, step=3, layer=13, head=8)
+    left, right = picture.sentence.removeprefix("left: ").split(". right: ")
+    assert left == say.square(plain(10, step=3))
+    assert right == say.square(decode(10, step=3))
+    assert {"Without a cache: the whole square", "With the cache: one row"} <= set(
+        texts(picture.figure)
+    )
+
+
+def test_side_by_side_of_two_steps_of_one_run_keeps_every_column_in_its_place():
+    picture = kv.side_by_side(CACHED, CACHED, step=(2, 3), layer=13, head=8)
+    left, right = picture.figure.axes[:2]
+    assert left.get_xlim() == right.get_xlim()
+    assert left.get_ylim() == right.get_ylim()
+    assert {"Step 2: one row", "Step 3: one row"} <= set(texts(picture.figure))
+
+
+def test_side_by_side_of_two_heads_names_them_and_takes_titles():
+    pair = decode(head=8), decode(head=5)
+    assert "Layer 13, head 5: one row" in texts(kv.side_by_side(*pair).figure)
+    assert "Mine" in texts(kv.side_by_side(*pair, titles=("Mine", "Yours")).figure)
+
+
+def test_filmstrip_gives_rows_and_columns_of_every_step():
+    picture = kv.filmstrip(CACHED, range(5), 13, 8)
+    assert picture.sentence.startswith(
+        "layer 13, head 8, with a cache, steps 0, 1, 2, 3, 4: rows asked 7, 1, 1, 1, 1; "
+        "columns 7, 8, 9, 10, 11; at the end step 4, layer 13, head 8: 1 row asks 11 columns; "
+    )
+    panels = picture.figure.axes[:5]
+    assert len({ax.get_xlim() for ax in panels}) == 1
+    assert picture.width <= 1200
+    both = kv.filmstrip(LOOP, range(5), 13, 8, against=CACHED)
+    assert len(both.figure.axes) == 11
+    assert "without a cache" in both.sentence
+    assert "with a cache" in both.sentence
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: kv.draw_step(LOOP, 5, 13, 8), "step 5: this recording has steps 0 to 4"),
+        (lambda: kv.draw_step(LOOP, -1, 13, 8), "step -1: this recording has steps 0 to 4"),
+        (lambda: kv.draw_step(Run([]), 0, 13, 8), "step 0: this recording has no steps"),
+        (lambda: kv.draw_step(LOOP, 1.5, 13, 8), "step: expected a whole number, and got 1.5"),
+        (lambda: kv.draw_step(LOOP, 0, 13, True), "head: expected a whole number, and got True"),
+        (lambda: kv.draw_step(LOOP, 1, 13, 8, span=5), "span 5: expected at least the 8 columns"),
+        (lambda: kv.side_by_side(LOOP, LOOP, step=(1, 2, 3), layer=13, head=8), "step: .* got 3"),
+        (lambda: kv.side_by_side(LOOP, LOOP, layer=13, head=8), "step: .* got None"),
+        (lambda: kv.filmstrip(LOOP, []), "steps: expected at least one step"),
+        (lambda: kv.plot([0, 1], {"a": [1]}, title="t"), "'a': expected 2 numbers"),
+        (lambda: kv.plot([0, 1], {}, title="t"), "expected numbers to draw, and got none"),
+        (lambda: kv.plot([0], {"a": [0]}, title="t", log=True), "at least one number above zero"),
+        (lambda: kv.bars({}, title="t"), "expected numbers to draw"),
+    ],
+)
+def test_bad_input_is_refused_with_what_was_expected_and_what_came(ask, says):
+    with pytest.raises(ValueError, match=says):
+        ask()
+
+
+# --- curves and bars ------------------------------------------------------------------------
+
+
+def test_plot_names_each_curve_where_it_ends_and_says_where_it_goes():
+    picture = kv.plot(
+        range(5),
+        {"plain": [6, 7, 8, 9, 10], "cached": [6, 1, 1, 1, 1]},
+        title="It grows",
+        xlabel="step",
+        ylabel="rows",
+        levels={"gate": 3},
+    )
+    assert picture.sentence == (
+        "It grows: plain goes from 6 to 10; cached goes from 6 to 1; gate at 3; over step 0 to 4"
+    )
+    ax = picture.figure.axes[1]
+    at = {t.get_text(): t.get_position()[1] for t in ax.texts}
+    assert at["plain"] > at["gate"] > at["cached"]
+    curve = next(line for line in ax.lines if line.get_gid() == "line:cached")
+    assert curve.get_ydata().tolist() == [6, 1, 1, 1, 1]
+    dashes = {line.get_linestyle() for line in ax.lines if line.get_gid().startswith("line")}
+    assert len(dashes) == 2
+
+
+def test_names_of_curves_that_end_together_do_not_overlap():
+    picture = kv.plot([0, 1], {"a": [1, 5], "b": [2, 5], "c": [3, 5.01]}, title="t")
+    picture.png()
+    ax = picture.figure.axes[1]
+    tops = sorted(t.get_window_extent().y0 for t in ax.texts)
+    assert min(np.diff(tops)) > 10
+
+
+def test_bars_are_as_long_as_their_numbers():
+    picture = kv.bars({"plain": 23900, "cached": 219}, title="Positions", highlight=["cached"])
+    lengths = [bar.get_width() for bar in picture.figure.axes[1].patches]
+    assert lengths == [23900, 219]
+    assert picture.sentence == "Positions: plain 23,900, cached 219"
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(23900, "23,900"), (0, "0"), (4e-5, "4e-5"), (1.44e-4, "1.4e-4"), (0.0312, "0.0312"),
+     (7.104, "7.1"), (1e12, "1e12"), (1234.5, "1,234"), (-3, "-3"), (float("nan"), "nan")],
+)  # fmt: skip
+def test_numbers_are_written_as_a_person_would(value, written):
+    assert chart.number(value) == written
+
+
+# --- what it looks like ---------------------------------------------------------------------
+
+LOOKS = {
+    "pair": lambda: kv.side_by_side(
+        plain(10, shares=object_share()), decode(10, shares=object_share())
+    ),
+    "chunk": lambda: Picture.from_square(chunk(), span=11),
+    "odd": lambda: kv.side_by_side(window(), padded()),
+    "static": lambda: Picture.from_square(static()),
+    "strip": lambda: kv.filmstrip(LOOP, range(5), 13, 8, against=CACHED),
+    "curves": lambda: kv.plot(
+        range(5), {"plain": [6, 7, 8, 9, 10], "cached": [6, 1, 1, 1, 1]}, title="It grows"
+    ),
+    "bars": lambda: kv.bars(
+        {"right": 4e-5, "wrong": 7}, title="Far", log=True, levels={"rounding": 3e-4}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_it_looks_as_it_did(name):
+    """Write new ones, and look at them: python tests/test_picture.py."""
+    want, got = (
+        Image.open(file).convert("RGB")
+        for file in (BASELINE / f"{name}.png", io.BytesIO(LOOKS[name]().png(sharpness=1)))
+    )
+    assert got.size == want.size
+    small = [np.asarray(image.reduce(3), dtype=float) for image in (want, got)]
+    assert np.sqrt(np.mean((small[0] - small[1]) ** 2)) < 2.5
+
+
+def test_contact_sheet_holds_every_picture_of_a_notebook(tmp_path):
+    shown = [bundle(Picture.from_square(decode(n))) for n in (3, 5)]
+    cells = [{"outputs": [{"data": each}]} for each in shown] + [{"source": "text"}]
+    path = tmp_path / "00.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    found = pictures.pictures(path)
+    assert [name for name, _ in found] == ["00 [0]", "00 [1]"]
+    page = pictures.sheet(found)
+    assert page.width >= sum(image.width for _, image in found)
+    assert page.height > max(image.height for _, image in found)
+
+
+def test_contact_sheet_takes_the_notebooks_git_knows(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for name in ("b.ipynb", "a.ipynb", "draft.ipynb"):
+        (tmp_path / name).write_text('{"cells": []}')
+    subprocess.run(["git", "-C", tmp_path, "add", "a.ipynb", "b.ipynb"], check=True)
+    assert [path.name for path in pictures.notebooks(tmp_path)] == ["a.ipynb", "b.ipynb"]
+
+
+def test_the_courses_first_picture_is_drawn_from_a_real_run(default_model):
+    import torch
+
+    model, tokenizer = default_model
+    ids = tokenizer("The first law of motion states", return_tensors="pt").input_ids
+    with kv.record(model, tokenizer, layers=(13,)) as run, torch.no_grad():
+        out = model(ids, use_cache=True)
+        for _ in range(4):
+            token = out.logits[:, -1:].argmax(-1)
+            out = model(token, cache=out.cache, use_cache=True)
+            ids = torch.cat([ids, token], -1)
+        model(ids, use_cache=False)
+    assert kv.draw_step(run, 4, 13, 8).sentence == (
+        "step 4, layer 13, head 8: 1 row asks 10 columns; 9 keys and 9 values read, "
+        f"1 of each written; ' at' attends most to ' object', {LOOKED_AT}%"
+    )
+    assert kv.draw_step(run, 5, 13, 8).sentence.endswith(f"to ' object', {LOOKED_AT}%")
+    with pytest.raises(ValueError, match="layer 12"):
+        kv.draw_step(run, 4, 12, 8)
+    with pytest.raises(ValueError, match="head 9"):
+        kv.draw_step(run, 4, 13, 9)
+
+
+if __name__ == "__main__":
+    BASELINE.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or LOOKS:
+        (BASELINE / f"{name}.png").write_bytes(LOOKS[name]().png(sharpness=1))
