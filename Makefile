@@ -37,6 +37,7 @@ bench: $(VENV)/installed-test model
 	$(PY) -m benchmarks
 
 pictures: $(VENV)/installed-test model
+	$(PY) -m tools.readme
 	$(PY) -m tools.pictures
 
 model: $(VENV)/installed

@@ -154,10 +154,11 @@ def _judged(out, run, ids, n, reference):
         )
     limit = _first_difference(out, expected)
     logits, entries = _logits(run, reference, p, limit), _entries(run, reference, limit)
+    until = "" if limit == out.shape[1] else " before the texts part"
     findings = (
         _tokens(out, expected, p, run, reference.ends),
-        logits.finding("logits", "every step", reference.gate),
-        entries.finding("keys and values", "every layer and place", reference.gate),
+        logits.finding("logits", f"every step{until}", reference.gate),
+        entries.finding("keys and values", f"every layer and place{until}", reference.gate),
         _work(run, p, out.shape[1] - p),
     )
     gaps = {"logits": logits.gap, "keys and values": entries.gap}

@@ -28,7 +28,7 @@ def title(square, named: str | None = None) -> str:
     elif not square.cached:
         see = "the whole square"
     elif not square.held_before:
-        see, named = "the whole prompt at once", named or "Prefill"
+        see, named = "every row at once", named or "Prefill"
     else:
         see = f"{_WORDS[n['rows']] if n['rows'] < len(_WORDS) else n['rows']} rows"
         see += f", {n['rows again']} of them again" if n["rows again"] else ""

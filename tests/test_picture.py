@@ -102,7 +102,7 @@ def test_sentence_holds_no_control_characters_and_no_lone_surrogates():
     [
         (plain(), "Without a cache: the whole square"),
         (decode(), "With the cache: one row"),
-        (prefill(), "Prefill: the whole prompt at once"),
+        (prefill(), "Prefill: every row at once"),
         (chunk(), "With the cache: three rows"),
         (square(["new"], [0], ["new"], cached=False), "Without a cache: one row, one column"),
         (

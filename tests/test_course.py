@@ -1,0 +1,85 @@
+"""The shape that every notebook of the course has."""
+
+import re
+
+import pytest
+
+from tools.notebooks import ROOT, notebooks, read
+
+LESSONS = [path for path in notebooks() if path.parent.name == "notebooks"]
+SOLUTIONS = ROOT / "notebooks" / "solutions"
+by_name = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+
+
+def words(nb):
+    return "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
+
+
+def outputs(cell):
+    return [output.get("data", {}) for output in cell.get("outputs", ())]
+
+
+def shown(cell):
+    return "\n".join(data.get("text/plain", "") for data in outputs(cell))
+
+
+def has_picture(cell):
+    return any("image/png" in data for data in outputs(cell))
+
+
+def test_there_is_a_course():
+    assert [path.stem[:2] for path in LESSONS] == ["00", "01", "03"]
+
+
+@by_name
+def test_it_asks_a_question_first_and_says_at_the_end_what_is_known_and_unpaid(path):
+    nb = read(path)
+    first, last = nb.cells[0].source, nb.cells[-1].source
+    assert first.startswith("# ") and "**Question.**" in first and "minutes" in first
+    assert "**At the end**" in first
+    assert "**Now you know**" in last and "**Still unpaid**" in last
+    assert len(re.findall(r"\]\(https://", last)) in (2, 3)
+
+
+@by_name
+def test_a_picture_comes_early_and_often(path):
+    cells = read(path).cells
+    places = [number for number, cell in enumerate(cells) if has_picture(cell)]
+    assert places[0] <= 2
+    gaps = [later - sooner for sooner, later in zip(places, places[1:], strict=False)]
+    assert max(gaps) <= 4, places
+    assert len(cells) - places[-1] <= 6, places  # then the tasks, and the end
+
+
+@by_name
+def test_predictions_fold_open_and_name_the_usual_mistake(path):
+    text = words(read(path))
+    answers = re.findall(r"<details>.*?</details>", text, re.DOTALL)
+    assert sum(answer.lower().count("most ") for answer in answers) >= 2
+    assert text.index("**Predict") < text.index("<details>")
+
+
+@by_name
+def test_setup_is_at_most_three_imports_and_nothing_is_installed(path):
+    code = [cell.source for cell in read(path).cells if cell.cell_type == "code"]
+    assert code[0].count("import ") <= 3
+    assert not [line for cell in code for line in cell.splitlines() if line[:1] in "%!"]
+
+
+@by_name
+def test_tasks_are_open_and_their_solutions_are_kept_apart(path):
+    tasks = [c for c in read(path).cells if re.search(r"^kv\.(exercises|check)", c.source, re.M)]
+    open_tasks = [cell for cell in tasks if re.search(r"\.\.\.$", cell.source, re.M)]
+    assert open_tasks
+    for cell in open_tasks:
+        assert "not done yet" in shown(cell)
+    told = [shown(cell) for cell in read(SOLUTIONS / path.name).cells]
+    assert sum(text.startswith("✓") for text in told) >= len(open_tasks)
+    assert sum(text.startswith("✗") for text in told) >= 2 * len(open_tasks)
+
+
+@by_name
+def test_it_links_only_to_what_is_there(path):
+    text = words(read(path)) + words(read(SOLUTIONS / path.name))
+    for target in re.findall(r"\]\(((?:\.\./)?[\w-]+\.ipynb)\)", text):
+        assert (ROOT / "notebooks" / target.removeprefix("../")).exists(), target
