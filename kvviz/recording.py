@@ -130,7 +130,7 @@ class _Recorder:
             raise ValueError(
                 f"the store has {slots} slots, {held} of them filled: {fed} more tokens do not fit"
             )
-        if fed == self.vocab_size:
+        if fed == self.vocab_size and not forward.token_ids.any():  # the only row of scores: zeros
             error = ValueError(
                 f"{fed} tokens fed, as many as the vocabulary has: was the argmax taken over the "
                 "wrong axis? It is the last one, dim=-1"

@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, StaticCache
 
 
 def _choose(out):
@@ -71,12 +71,17 @@ def positions_by_hand(model, ids, n):
     return torch.cat([ids, *produced], dim=-1)
 
 
+def static_store(model, ids, n):
+    cache = StaticCache(model.config, max_cache_len=ids.shape[1] + n + 5)
+    return _then_decode(model, ids, n, model(ids, cache=cache), cache)
+
+
 def by_generate(model, ids, n):
     return model.generate(ids, max_new_tokens=n, do_sample=False)
 
 
 RIGHT = [right, token_by_token, in_chunks, copied_each_step, last_token_fed_too]
-RIGHT += [positions_by_hand, by_generate]
+RIGHT += [positions_by_hand, static_store, by_generate]
 
 # -- wrong ---------------------------------------------------------------------------------------
 

@@ -172,3 +172,30 @@ def test_a_verdict_reads_the_same_as_text_and_as_html(llama):
 def test_bad_input_is_refused_at_the_door(llama, ids, n, says):
     with pytest.raises(ValueError, match=says):
         check(loops.right, llama, ids, n)
+
+
+# -- on the course's own model -------------------------------------------------------------------
+
+TEXTS = ["The first law of motion states", "the cat the cat the cat", "1, 2, 3,", "Once"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_right_loop_passes_on_the_default_model(default_model, text):
+    model, tokenizer = default_model
+    ids = tokenizer(text, return_tensors="pt").input_ids
+    assert check(loops.right, model, ids, 6).passed
+
+
+@pytest.mark.parametrize("loop", loops.WRONG)
+def test_wrong_loops_fail_by_name_on_the_default_model(default_model, loop):
+    model, tokenizer = default_model
+    ids = tokenizer(TEXTS[0], return_tensors="pt").input_ids
+    verdict = check(loop, model, ids, 4)
+    assert verdict.cause == loops.WRONG[loop][0], verdict
+
+
+def test_tokens_are_called_by_their_text(default_model):
+    model, tokenizer = default_model
+    ids = tokenizer(TEXTS[0], return_tensors="pt").input_ids
+    verdict = check(loops.prompts_last_token_fed, model, ids, 4)
+    assert verdict.headline == "step 1: ' states' was written again"
