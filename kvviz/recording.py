@@ -1,24 +1,17 @@
 """Record any generation loop: what was fed, what was held, who looked at whom.
 
-`record` is the only place that touches a model, and it never computes attention itself. It hangs
-one function into the library's own attention interface; that function calls the model's own
-attention and keeps copies of what passed through.
+What happens in a model is seen through `access`, which never computes attention itself; this keeps
+copies of what passed through, and the counts.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-import logging
-import sys
 from dataclasses import dataclass, field
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from . import store, tokens
+from . import access, store, tokens
 from .run import Run
 from .step import KEEP, Step
 
@@ -31,7 +24,7 @@ def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes
 
     Args:
         model: any causal decoder of `transformers` whose attention goes through the library's
-            attention interface. Its settings and hooks are put back on the way out.
+            attention interface, or a `Forge`. Its settings and hooks are put back on the way out.
         tokenizer: gives the tokens their text; that of `load_model` is known already. Without
             one they are labelled by number.
         keep: what to keep beside the counts, any of "attention" (B, H, Tq, Tk), "queries"
@@ -44,7 +37,7 @@ def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes
         Run: grows by one `Step` with each forward pass.
 
     Raises:
-        TypeError: `model` is not a model of `transformers`.
+        TypeError: `model` is neither a model of `transformers` nor a `Forge`.
         ValueError: a model that cannot be recorded, a second recording inside the first, a name
             or a layer that does not exist; inside the block, a mask that does not cover what is
             held, or more tokens than the store or the model has places for.
@@ -59,51 +52,32 @@ class _Recorder:
     """One recording: its hooks on the model, and the run that it fills."""
 
     def __init__(self, model, tokenizer, keep, layers, max_bytes):
-        self.model = _recordable(model)
-        config = model.config.get_text_config()
-        self.n_layers = config.num_hidden_layers
-        self.vocab_size = config.vocab_size
-        self.max_positions = getattr(config, "max_position_embeddings", None)
+        self.way = access.to(model)
         self.keep = _checked_keep(keep)
-        self.layers = _checked_layers(layers, self.n_layers)
+        self.layers = _checked_layers(layers, self.way.n_layers)
         self.run = Run(tokenizer=tokenizer or tokens.of(model), max_bytes=max_bytes)
 
     @contextlib.contextmanager
     def attached(self):
-        before = [(config, config._attn_implementation) for config in _configs(self.model)]
-        current = self.model.config.get_text_config()._attn_implementation
-        name = _registered("eager" if "attention" in self.keep else current or "eager")
         handles = []
         try:
-            self._switch(name)
-            for module in {id(m): m for m in (self.model, self.model.base_model)}.values():
+            for module in self.way.modules:
                 handles += [
                     module.register_forward_pre_hook(self._begin, with_kwargs=True),
                     module.register_forward_hook(self._end, with_kwargs=True, always_call=True),
                 ]
-            yield
+            with self.way.watched("attention" in self.keep, _saw):
+                yield
         finally:
             for handle in handles:
                 handle.remove()
-            for config, implementation in before:
-                config._attn_implementation = implementation
             _forwards[:] = [forward for forward in _forwards if forward.recorder is not self]
             self.run.close()
-
-    def _switch(self, name):
-        log = logging.getLogger("transformers.modeling_utils")
-        level, log.level = log.level, logging.ERROR  # a model that refuses only logs it: we raise
-        try:
-            self.model.set_attn_implementation(name)
-        finally:
-            log.setLevel(level)
-        if self.model.config.get_text_config()._attn_implementation != name:
-            raise _not_recordable(self.model)
 
     def _begin(self, module, args, kwargs):
         if _forwards and _forwards[-1].recorder is self:
             return  # the decoder inside the language model: the same forward pass
-        given = _arguments(module, args, kwargs)
+        given = access.arguments(module, args, kwargs)
         forward = _Forward(self, module, given)
         self._refuse_bad_input(forward, given.get("attention_mask"))
         _forwards.append(forward)
@@ -115,7 +89,7 @@ class _Recorder:
         if output is None:  # the forward pass raised
             return
         if not forward.columns:
-            raise _not_recordable(self.model)
+            raise access.refused(self.way.model)
         self.run.append(forward.finish(output))
 
     def _refuse_bad_input(self, forward, mask):
@@ -130,16 +104,18 @@ class _Recorder:
             raise ValueError(
                 f"the store has {slots} slots, {held} of them filled: {fed} more tokens do not fit"
             )
-        if fed == self.vocab_size and not forward.token_ids.any():  # the only row of scores: zeros
+        if (
+            fed == self.way.vocab_size and not forward.token_ids.any()
+        ):  # the only row of scores: zeros
             error = ValueError(
                 f"{fed} tokens fed, as many as the vocabulary has: was the argmax taken over the "
                 "wrong axis? It is the last one, dim=-1"
             )
             error.cause = "argmax over the wrong axis"
             raise error
-        if self.max_positions and held + fed > self.max_positions:
+        if self.way.max_positions and held + fed > self.way.max_positions:
             raise ValueError(
-                f"{type(self.model).__name__} knows {self.max_positions} positions, "
+                f"{type(self.way.model).__name__} knows {self.way.max_positions} positions, "
                 f"but {held} tokens are held and {fed} fed"
             )
 
@@ -155,12 +131,13 @@ class _Forward:
     columns: dict[int, int] = field(default_factory=dict)
     kept: dict[str, dict[int, torch.Tensor]] = field(default_factory=dict)
     gaps: dict[int, float] = field(default_factory=dict)
-    masks: dict[int, tuple] = field(default_factory=dict)
+    masks: dict[tuple, tuple] = field(default_factory=dict)
     positions: torch.Tensor | None = None
     witness: torch.Tensor | None = None  # keys of the deepest layer that sees the most columns
 
     def __post_init__(self):
-        ids, embeds = self.given.get("input_ids"), self.given.get("inputs_embeds")
+        ids = self.given.get("input_ids", self.given.get("ids"))
+        embeds = self.given.get("inputs_embeds")
         if ids is None and embeds is None:
             raise ValueError("a forward pass takes input_ids or inputs_embeds, and got neither")
         self.token_ids = (
@@ -172,7 +149,10 @@ class _Forward:
         self.held_before = max(self.before.values(), default=0)
 
     def saw(self, layer, query, key, value, mask, positions, output, weights):
-        """Note one layer's attention: counts always, copies of what is to be kept."""
+        """Note one layer's attention: counts always, copies of what is to be kept.
+
+        query and output (B, H, Tq, D), key and value (B, G, Tk, D), weights (B, H, Tq, Tk) or None.
+        """
         self.rows[layer], self.columns[layer] = query.shape[-2], key.shape[-2]
         if self.positions is None and positions is not None:
             self.positions = positions
@@ -181,7 +161,6 @@ class _Forward:
         recorder = self.recorder
         if layer not in recorder.layers:
             return
-        output = output.transpose(1, 2)  # the library hands back (B, Tq, H, D)
         seen = {"queries": query, "keys": key, "values": value, "outputs": output}
         if weights is not None:
             seen["attention"] = weights
@@ -200,15 +179,15 @@ class _Forward:
 
     def _allowed(self, mask, weights):
         """Which cells the mask lets through, (B or 1, H or 1, Tq, Tk); shared between layers."""
-        if id(mask) not in self.masks:
-            shape = (1, 1, *weights.shape[-2:])
+        shape = (1, 1, *weights.shape[-2:])
+        if (id(mask), shape) not in self.masks:
             allowed = torch.ones(shape, dtype=torch.bool)
             if mask is not None:
                 open_ = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
                 allowed = open_[..., : shape[-1]].detach().to("cpu", copy=True)
             self.recorder.run.reserve(allowed.numel())
-            self.masks[id(mask)] = (mask, allowed)  # holding the mask keeps its id its own
-        return self.masks[id(mask)][1]
+            self.masks[id(mask), shape] = (mask, allowed)  # holding the mask keeps its id its own
+        return self.masks[id(mask), shape][1]
 
     def finish(self, output):
         n_batch, fed = self.token_ids.shape
@@ -221,7 +200,7 @@ class _Forward:
         mask = self.given.get("attention_mask")
         if mask is not None:
             mask = mask[:, : self.held_before + fed].cpu() == 0 if mask.ndim == 2 else None
-        logits = getattr(output, "logits", None)
+        logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
         if "logits" in self.recorder.keep and logits is not None:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
         return Step(
@@ -241,66 +220,9 @@ class _Forward:
         )
 
 
-def _attend(module, query, key, value, attention_mask, *, _call, _weights, **kwargs):
-    output, weights = _call(module, query, key, value, attention_mask, **kwargs)
+def _saw(*seen):
     if _forwards:
-        _forwards[-1].saw(
-            module.layer_idx,
-            *(query, key, value, attention_mask, kwargs.get("position_ids"), output),
-            weights if _weights else None,
-        )
-    return output, weights
-
-
-def _registered(implementation):
-    """The name under which the library finds our function in front of `implementation`."""
-    name = f"kvviz_{implementation}"
-    eager = implementation == "eager"
-
-    def attention(module, *args, **kwargs):
-        call = _own_eager(module) if eager else ALL_ATTENTION_FUNCTIONS[implementation]
-        return _attend(module, *args, _call=call, _weights=eager, **kwargs)
-
-    AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(
-        name, eager_mask if eager else ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    )
-    return name
-
-
-def _own_eager(module):
-    """The model's own attention, from the file that defines the layer (or the class it extends)."""
-    for kind in type(module).__mro__:
-        function = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
-        if function is not None:
-            return function
-    raise _not_recordable(module)
-
-
-def _recordable(model):
-    if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"record takes a model of transformers, as load_model returns it, "
-            f"and got {type(model).__name__}"
-        )
-    if model.config.is_encoder_decoder:
-        raise ValueError(
-            f"{type(model).__name__} is an encoder-decoder: record takes decoder-only models"
-        )
-    if any(str(config._attn_implementation).startswith("kvviz_") for config in _configs(model)):
-        raise ValueError(
-            f"this {type(model).__name__} is being recorded already: leave the first `with "
-            "record(...)` block before you start a second"
-        )
-    return model
-
-
-def _not_recordable(model):
-    return ValueError(
-        f"{type(model).__name__} cannot be recorded: its attention does not go through the "
-        "library's attention interface (Llama, Mistral, GPT-2, GPT-NeoX, Gemma, Qwen and most "
-        "decoders do)"
-    )
+        _forwards[-1].saw(*seen)
 
 
 def _checked_keep(keep):
@@ -319,26 +241,6 @@ def _checked_layers(layers, n_layers):
         if not isinstance(layer, int) or not 0 <= layer < n_layers:
             raise ValueError(f"this model has layers 0 to {n_layers - 1}, and got {layer!r}")
     return frozenset(layers)
-
-
-def _configs(model):
-    """Every config that says how some part of the model attends, the model's own first."""
-    found = {id(model.config): model.config}
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if hasattr(config, "_attn_implementation"):
-            found.setdefault(id(config), config)
-    for config in tuple(found.values()):
-        for name in config.sub_configs:
-            if (part := getattr(config, name, None)) is not None:
-                found.setdefault(id(part), part)
-    return list(found.values())
-
-
-def _arguments(module, args, kwargs):
-    """The call's arguments by name, wherever they were given."""
-    given = inspect.signature(type(module).forward).bind_partial(module, *args, **kwargs).arguments
-    return {**given, **given.pop("kwargs", {})}
 
 
 def _gap(weights, value, output):

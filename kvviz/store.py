@@ -1,4 +1,4 @@
-"""Read a cache of `transformers`: what it has seen, has room for, and weighs. It is not changed."""
+"""Read a store: what it has seen, has room for, and weighs. It is not changed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,36 @@ def after_pass(output, given):
     return next((part for part in parts if hasattr(part, "get_seq_length")), given)
 
 
-def _attention_layers(cache):
-    """The store's layers that hold keys and values, by number."""
-    layers = enumerate(getattr(cache, "layers", ()))
-    return {number: layer for number, layer in layers if hasattr(layer, "get_seq_length")}
+def _layers(cache):
+    """The store's layers by number: objects of the library, or entries of the forge's cache."""
+    if cache is None:
+        return {}
+    if hasattr(cache, "layers"):
+        return dict(enumerate(cache.layers))
+    return {n: entry for n in range(len(cache)) if (entry := cache.get(n)) is not None}
 
 
 def seen(cache):
-    """Tokens each layer has taken in so far, as plain ints."""
-    return {n: int(layer.get_seq_length()) for n, layer in _attention_layers(cache).items()}
+    """Tokens each layer with keys and values has taken in so far, as plain ints."""
+    layers = _layers(cache).items()
+    counted = {n: layer for n, layer in layers if hasattr(layer, "get_seq_length")}
+    filled = {n: entry for n, entry in layers if isinstance(entry, tuple)}
+    return {n: int(layer.get_seq_length()) for n, layer in counted.items()} | {
+        n: entry[0].shape[2] for n, entry in filled.items()
+    }
 
 
 def slots(cache):
     """How many tokens a preallocated store has room for; None where it grows or slides."""
-    full = [layer for layer in _attention_layers(cache).values() if not layer.is_sliding]
-    room = max((int(layer.get_max_length()) for layer in full), default=-1)
+    layers = [layer for layer in _layers(cache).values() if hasattr(layer, "get_seq_length")]
+    full = [int(layer.get_max_length()) for layer in layers if not layer.is_sliding]
+    room = max(full, default=-1)
     return room if room > 0 else None
 
 
 def n_bytes(cache):
     """Bytes of all tensors that the store keeps."""
     names = ("keys", "values", "conv_states", "recurrent_states")
-    kept = [getattr(layer, name, None) for layer in getattr(cache, "layers", ()) for name in names]
+    kept = [getattr(layer, name, None) for layer in _layers(cache).values() for name in names]
     flat = [t for part in kept for t in (part.values() if isinstance(part, dict) else [part])]
     return sum(t.nbytes for t in flat if isinstance(t, torch.Tensor))

@@ -31,20 +31,34 @@ def logits_of(loop, model, ids, n):
 # -- recording changes nothing -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep", [(), EVERYTHING], ids=["counts", "everything"])
 @pytest.mark.parametrize("loop", [small.plain_loop, small.cached_loop])
 @pytest.mark.parametrize("build", small.RECORDED)
-def test_logits_are_the_same_with_and_without_recording(build, loop, keep):
+def test_logits_are_the_same_with_and_without_recording(build, loop):
+    """To the bit where the same attention runs; keeping attention, the model's own eager one does.
+
+    In float64 nothing is left of the rounding between the two, and 1e-6 is a wide gate.
+    """
     model, ids = build(), small.prompt(7)
     without = logits_of(loop, model, ids, 5)
-    with record(model, keep=keep) as run:
-        recorded = logits_of(loop, model, ids, 5)
+    with record(model, keep=()) as run:
+        counted = logits_of(loop, model, ids, 5)
     assert len(run) == len(without) == 5
-    for a, b in zip(without, recorded, strict=True):
+    assert all(torch.equal(a, b) for a, b in zip(without, counted, strict=True))
+
+    with record(model, keep=EVERYTHING) as run:
+        kept = logits_of(loop, model, ids, 5)
+    gaps = [gap for step in run for gap in step.gaps.values()]
+    assert len(gaps) == 5 * len(run[0].layers) and max(gaps) < 1e-5
+    model.set_attn_implementation("eager")
+    eager = logits_of(loop, model, ids, 5)
+    assert all(torch.equal(a, b) for a, b in zip(eager, kept, strict=True))
+
+    model = small.double(build)
+    without = logits_of(loop, model, ids, 5)
+    with record(model, keep=EVERYTHING):
+        kept = logits_of(loop, model, ids, 5)
+    for a, b in zip(without, kept, strict=True):
         assert (a - b).abs().max() <= 1e-6 * a.abs().max()
-    if keep:
-        gaps = [gap for step in run for gap in step.gaps.values()]
-        assert len(gaps) == 5 * len(run[0].layers) and max(gaps) < 1e-5
 
 
 def state_of(model):
