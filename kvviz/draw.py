@@ -261,7 +261,9 @@ def column(ax: Axes, change, *, tokens: Sequence[str] = (), floor=1e-4, ceiling=
             state = "unmoved" if k < 0 else f"moved {k}"
             artists.append(Cells("column", state, spots, corners, facecolors=color))
     add(ax, artists)
-    for layer in range(0, n_layers, max(1, int(np.ceil(14 / pixels(ax))))):
+    (_, low), (_, high) = ax.transData.transform([(0, 1), (0, 0)])
+    height = (high - low) * style.PIXELS / ax.get_figure(root=True).dpi
+    for layer in range(0, n_layers, max(1, int(np.ceil(18 / height)))):
         at = -6 / pixels(ax), n_layers - layer - 0.5
         artists.append(write(ax, *at, str(layer), size=style.SMALL, ha="right", color=style.QUIET))
     for j, token in enumerate(tokens):

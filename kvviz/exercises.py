@@ -186,6 +186,50 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
     )
 
 
+def reusable(function, first, base, last) -> Feedback:
+    """Notebook 02: `reusable(a, b)`, which entries (layers, places) of a may stand in for b's.
+
+    `base` are a text's entries, (layers, places, numbers); `first` and `last` those of the same
+    text with another first and another last token.
+    """
+    rounded = base * (1 + 1e-6)
+    cases = {"first": (first, base), "last": (last, base), "rounding": (rounded, base)}
+    answers, right = {}, {}
+    for name, (a, b) in cases.items():
+        answers[name], problem = _tried(function, a, b)
+        if problem:
+            return problem
+        shape = tuple(getattr(answers[name], "shape", ()))
+        if shape != tuple(base.shape[:2]):
+            return wrong(
+                "reusable should return one truth for each layer and place, "
+                f"{tuple(base.shape[:2])}, and returned {shape or type(answers[name]).__name__}"
+            )
+        right[name] = (a - b).norm(dim=-1) <= 1e-3 * b.norm(dim=-1)
+    answers = {name: answer.bool() for name, answer in answers.items()}
+    if not bool(answers["rounding"].all()):
+        return wrong(
+            "two passes over the same text differ in their last digits, and you call some of those "
+            "entries different. Allow a small tolerance."
+        )
+    for name in ("first", "last"):
+        off = (answers[name] != right[name]).nonzero()
+        if not len(off):
+            continue
+        if bool((answers[name] == right[name][0]).all()):
+            return wrong(
+                f"with another {name} token your answer is layer 0's in every layer. Look higher "
+                "up: there an entry also holds what its token has seen."
+            )
+        layer, place = off[0].tolist()
+        said = "may" if answers[name][layer, place] else "may not"
+        return wrong(
+            f"with another {name} token you say that layer {layer}, place {place} {said} be used "
+            "again. How far did that entry move?"
+        )
+    return passed("right for another first token, another last one, and for mere rounding")
+
+
 def _in_words(rows):
     shown = ", ".join(map(str, rows[:4]))
     return f"{shown}, ..., {rows[-1]}" if len(rows) > 5 else ", ".join(map(str, rows))

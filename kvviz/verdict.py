@@ -43,9 +43,13 @@ class Verdict:
     layer: int | None = None
     place: int | None = None
 
+    @property
+    def mark(self) -> str:
+        return "·" if self.cause == "not done yet" else _MARK[self.passed]
+
     def __repr__(self):
         width = max((len(finding.name) for finding in self.findings), default=0)
-        lines = [f"{_MARK[self.passed]} {self.headline}"]
+        lines = [f"{self.mark} {self.headline}"]
         lines += [f"  {line}" for line in self.advice.splitlines()]
         lines += [f"  {_MARK[f.passed]} {f.name:<{width}}  {f.says}" for f in self.findings]
         lines += [f"  Note: {remark}" for remark in self.remarks]
@@ -57,7 +61,7 @@ class Verdict:
             f"{html.escape(f.name)}</th><td style='text-align:left'>{html.escape(f.says)}</td></tr>"
             for f in self.findings
         )
-        parts = [f"<p><strong>{_MARK[self.passed]} {html.escape(self.headline)}</strong></p>"]
+        parts = [f"<p><strong>{self.mark} {html.escape(self.headline)}</strong></p>"]
         if self.advice:
             shape = "pre" if "\n" in self.advice else "p"
             parts.append(f"<{shape}>{html.escape(self.advice)}</{shape}>")

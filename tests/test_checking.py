@@ -130,7 +130,8 @@ def test_the_first_difference_has_a_place(llama):
 
 @pytest.mark.parametrize("stub", [lambda *_: None, lambda *_: ...])
 def test_a_stub_is_not_done_yet(llama, stub):
-    assert check(stub, llama, small.prompt(6), 12).cause == "not done yet"
+    verdict = check(stub, llama, small.prompt(6), 12)
+    assert verdict.cause == "not done yet" and repr(verdict).startswith("· not done yet")
 
 
 def test_something_without_a_name_is_not_given_one(llama):

@@ -28,7 +28,7 @@ def has_picture(cell):
 
 
 def test_there_is_a_course():
-    assert [path.stem[:2] for path in LESSONS] == ["00", "01", "03"]
+    assert [path.stem[:2] for path in LESSONS] == ["00", "01", "02", "03"]
 
 
 @by_name
@@ -63,7 +63,7 @@ def test_predictions_fold_open_and_name_the_usual_mistake(path):
 def test_setup_is_at_most_three_imports_and_nothing_is_installed(path):
     code = [cell.source for cell in read(path).cells if cell.cell_type == "code"]
     assert code[0].count("import ") <= 3
-    assert not [line for cell in code for line in cell.splitlines() if line[:1] in "%!"]
+    assert not [line for cell in code for line in cell.splitlines() if line.startswith(("%", "!"))]
 
 
 @by_name

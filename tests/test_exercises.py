@@ -174,6 +174,47 @@ def test_the_plain_loop_wrong(model, wrong, hint):
     assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
 
 
+# -- notebook 02: reusable -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Entries of a text, with another first token and with another last one; made, not read."""
+    generator = torch.Generator().manual_seed(0)
+    base = torch.randn(5, 7, 11, generator=generator)
+    first, last = base.clone(), base.clone()
+    first[0, 0] += 1
+    first[1:] += 1
+    last[:, -1] += 1
+    return first, base, last
+
+
+def close_enough(a, b):
+    return (a - b).abs().amax(-1) < 1e-3
+
+
+def test_reusable_solved(texts):
+    assert exercises.reusable(close_enough, *texts).passed
+    assert exercises.reusable(stub, *texts).state == "not done yet"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (lambda a, b: (a == b).all(-1), "Allow a small tolerance"),
+        (lambda a, b: close_enough(a, b)[0].expand(5, 7), "Look higher up"),
+        (lambda a, b: torch.ones(5, 7), "layer 0, place 0 may be used"),
+        (lambda a, b: close_enough(a, b) & (torch.arange(7) < 3), "may not|tolerance"),
+        (lambda a, b: (a - b).abs() < 1e-3, r"(5, 7), and returned (5, 7, 11)"),
+        (lambda a, b: True, "returned bool"),
+    ],
+)
+def test_reusable_wrong(texts, wrong, hint):
+    feedback = exercises.reusable(wrong, *texts)
+    assert feedback.state == "not right yet"
+    assert any(part in feedback.says for part in hint.split("|")), feedback.says
+
+
 def test_feedback_is_the_same_as_text_and_as_html():
     feedback = exercises.wrong("a < b\nand c")
     assert repr(feedback) == "✗ not right yet: a < b\nand c"
