@@ -12,17 +12,24 @@ _HOME = {
     "machine": "readiness",
     "check": "checking",
     "Verdict": "verdict",
+    "Forge": "forge",
+    "KVCache": "forge",
+    "KVEntry": "forge",
+    "causal_mask": "forge",
     "Run": "run",
     "Step": "step",
     "Square": "step",
     "Picture": "picture",
     "draw_step": "picture",
+    "stepper": "widget",
+    "Stepper": "widget",
     "filmstrip": "picture",
     "side_by_side": "picture",
     "plot": "picture",
     "bars": "picture",
+    "draw_column": "column",
 }
-_ROOMS = ("count", "draw", "exercises", "style", "timing")
+_ROOMS = ("count", "draw", "exercises", "faults", "style", "timing")
 
 __all__ = [*_HOME, *_ROOMS]
 

@@ -17,28 +17,47 @@ def starts(squares: Sequence, strip: bool) -> int:
     return max(0, _widest(squares) - _limit(squares, strip))
 
 
-def grid(squares: Sequence, *, span=None, titles=None, strip: int = 0) -> Figure:
+def lines(squares: Sequence, span: int, *, low: bool = False) -> int:
+    """How many lines under their titles these squares need in room for `span` columns."""
+    span = min(span, _limit(squares, False))
+    wide = _wide(span, _sizes(span, len(squares), False, low)[1], False)
+    start = starts(squares, False)
+    return max(len(_notes(square, start, wide)) for square in squares)
+
+
+def grid(
+    squares: Sequence,
+    *,
+    span=None,
+    titles=None,
+    strip: int = 0,
+    low: bool = False,
+    least: int = 0,
+    states=(),
+    legend: bool = True,
+) -> Figure:
     """Squares beside each other, each on its own Axes, over one legend.
 
-    `strip` draws them small, that many in a line, with short titles.
+    `strip` draws them small, that many in a line, with short titles; `low` to fit a screen under
+    controls. `least` lines under the title and `states` in the legend, whatever is drawn, make
+    pictures of several steps alike; without the `legend` its place stays empty.
     """
     widest = _widest(squares)
     if span is not None and span < widest:
         raise ValueError(f"span {span}: expected at least the {widest} columns there are")
     limit, start = _limit(squares, bool(strip)), starts(squares, bool(strip))
     crowded, span = (span or widest) > limit, min(span or widest, limit)
-    across, cell = _sizes(span, strip or len(squares), bool(strip))
+    across, cell = _sizes(span, strip or len(squares), bool(strip), low)
     gap, names, above, lines = (12, 52, 62, 1) if strip else (draw.GAP, 0, 82, 2 + crowded)
     edges = gap + draw.edge(cell) * cell
-    wide = _even(2 * (edges + (6 if strip else 75)) + span * cell)
-    wide = wide if strip else max(wide, 480)
+    wide = _wide(span, cell, bool(strip))
     notes = [_notes(square, start, 0 if strip else wide) for square in squares]
-    lines = max(lines, *map(len, notes))
+    lines = max(lines, least, *map(len, notes))
     tall = _even(above + 2 * edges + span * cell + 38 + 16 * lines)
     width = _even(1.4 * names + across * wide)
     legends = 1 if width >= 840 else 2
     height = ceil(len(squares) / across) * tall + LEGEND * legends + 12
-    states: set[str] = set()
+    states: set[str] = set(states)
     figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
     for i, square in enumerate(squares):
         x, y = names + i % across * wide, height - (i // across + 1) * tall
@@ -58,8 +77,9 @@ def grid(squares: Sequence, *, span=None, titles=None, strip: int = 0) -> Figure
         for k, part in enumerate(() if strip else ("step", "layer", "head")):
             at, words = (-9 / cell, (12 + 14 * k) / cell - top), f"{part} {getattr(square, part)}"
             write(ax, *at, words, size=style.SMALL, ha="right", color=style.QUIET)
-    box = (10 / width, 8 / height, 1 - 20 / width, LEGEND * legends / height)
-    draw.legend(figure.add_axes(box), states, width=width - 20, lines=legends)
+    if legend:
+        box = (10 / width, 8 / height, 1 - 20 / width, LEGEND * legends / height)
+        draw.legend(figure.add_axes(box), states, width=width - 20, lines=legends)
     return figure
 
 
@@ -71,11 +91,18 @@ def _limit(squares, strip: bool) -> int:
     return WIDEST // (4 if strip else len(squares))
 
 
+def _wide(span: int, cell: float, strip: bool) -> int:
+    """Pixels that one square takes across, its edges and their labels with it."""
+    gap, names = (12, 6) if strip else (draw.GAP, 75)
+    wide = _even(2 * (gap + draw.edge(cell) * cell + names) + span * cell)
+    return wide if strip else max(wide, 480)
+
+
 def _even(length: float) -> int:
     return 2 * ceil(length / 2)
 
 
-def _sizes(span: int, across: int, strip: bool) -> tuple[int, float]:
+def _sizes(span: int, across: int, strip: bool, low: bool) -> tuple[int, float]:
     """How many squares across, and pixels a cell, so that a picture fits a notebook's page.
 
     A cell is a whole number of stored pixels.
@@ -86,7 +113,8 @@ def _sizes(span: int, across: int, strip: bool) -> tuple[int, float]:
             down += 1
         across, cell = ceil(across / down), min(18, cell)
     elif across == 1:
-        cell = min(style.CELL, max(640 / (span + 3), min(12, 800 / (span + 3))))
+        best, least = (390, 9.4) if low else (640, 12)
+        cell = min(style.CELL, max(best / (span + 3), min(least, 800 / (span + 3))))
     else:
         cell = min(style.CELL, max(310 / (span + 2), min(12, 410 / (span + 2))))
     return across, int(cell * style.SHARPNESS) / style.SHARPNESS

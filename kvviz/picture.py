@@ -141,12 +141,18 @@ def filmstrip(
 def _picture(squares: Sequence, *, span=None, titles=None, strip: int = 0) -> Picture:
     with style.scope():
         figure = layout.grid(squares, span=span, titles=titles, strip=strip)
-    start = layout.starts(squares, bool(strip))
     if strip:
+        start = layout.starts(squares, True)
         runs = [squares[i : i + strip] for i in range(0, len(squares), strip)]
         return Picture(figure, ". ".join(say.strip(steps, start) for steps in runs))
-    said = [say.square(square, start) for square in squares]
-    return Picture(figure, said[0] if len(said) == 1 else f"left: {said[0]}. right: {said[1]}")
+    return Picture(figure, said(squares))
+
+
+def said(squares: Sequence) -> str:
+    """The sentence of one square, or of two beside each other."""
+    start = layout.starts(squares, False)
+    each = [say.square(square, start) for square in squares]
+    return each[0] if len(each) == 1 else f"left: {each[0]}. right: {each[1]}"
 
 
 def _pair(name: str, given) -> tuple:

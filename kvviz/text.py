@@ -1,7 +1,7 @@
 """Token text made safe to read: any text in, something drawn or said out, and never a warning."""
 
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import matplotlib
@@ -90,7 +90,12 @@ def label(token: str, *, bold: bool = False, size: float = 9, width: float = 1e9
 
 def measure(text: str, font: FontProperties) -> float:
     """Width of one line of `text` in points."""
-    face = get_font(font.get_file() or REGULAR)
-    face.set_size(font.get_size_in_points(), 72)
+    return _width(text, font.get_file() or REGULAR, font.get_size_in_points())
+
+
+@lru_cache(4096)
+def _width(text: str, path: str, size: float) -> float:
+    face = get_font(path)
+    face.set_size(size, 72)
     face.set_text(text)
     return face.get_width_height()[0] / 64

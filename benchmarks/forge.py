@@ -1,0 +1,32 @@
+"""What a step of the forge costs beside the library's `generate`: the same weights, the same
+prompt, alternating, medians of paired ratios. Decode's floor: reading all weights once."""
+
+import kvviz as kv
+
+PROMPT = "The first law of motion states"
+
+
+def main(rounds=9, new=40):
+    model, tokenizer = kv.load_model()
+    forge = kv.Forge.from_pretrained(model)
+    ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+
+    def generate():
+        return model.generate(ids, min_new_tokens=new, max_new_tokens=new, do_sample=False)
+
+    def decode():
+        cache, fed = kv.KVCache(len(forge.layers)), ids
+        for _ in range(new):
+            fed = forge(fed, cache)[:, -1:].argmax(-1)
+
+    def read():
+        return sum(float(weight.sum()) for weight in forge.parameters())
+
+    calls = {"generate": generate, "forge": decode, "weights read once": read}
+    times = kv.timing.compare(calls, rounds=rounds)
+    print(f"{new} tokens each", times, sep="\n")
+    for name in ("generate", "forge"):
+        print(f"{name}: {times.median(name) / new * 1e3:.1f} ms a token")
+    print(f"weights read once: {times.median('weights read once') * 1e3:.1f} ms")
+    print(f"forge: {times.ratio('forge'):.3f}, at most 0.95")
+    return times.ratio("forge") <= 0.95

@@ -1,0 +1,193 @@
+"""Broken caches, each one real mistake: a subclass of `KVCache` or `Forge` with one method changed.
+
+`GALLERY` holds them by name. A broken forge is filled like a right one: `small`, `from_pretrained`.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from .forge import Forge, KVCache, KVEntry, causal_mask
+
+
+class Fault(NamedTuple):
+    """A mistake, and the classes that show it; those of one `group` can look alike in tensors."""
+
+    name: str
+    group: str
+    cache_class: type[KVCache]
+    forge_class: type[Forge]
+    says: str
+
+
+GALLERY: dict[str, Fault] = {}
+
+
+def _instead_of(method, group=None):
+    """The function below takes this method's place in a new subclass, and names the fault."""
+    base = KVCache if hasattr(KVCache, method.__name__) else Forge
+
+    def broken(function):
+        name, says = function.__name__.replace("_", " "), function.__doc__
+        kind = type(function.__name__, (base,), {method.__name__: function, "__doc__": says})
+        classes = (kind, Forge) if base is KVCache else (KVCache, kind)
+        GALLERY[name] = Fault(name, group or name, *classes, says)
+        return GALLERY[name]
+
+    return broken
+
+
+@_instead_of(Forge.positions, group="key at place 0")
+def position_restarts(self, t, held):
+    """Every call starts at place 0: a token's offset in the call is taken for its place."""
+    return Forge.positions(self, t, 0)
+
+
+@_instead_of(Forge.positions)
+def position_counted_twice(self, t, held):
+    """A new token counts as held and as new: after the prompt all stand one place too far."""
+    return Forge.positions(self, t, held + 1 if held else 0)
+
+
+@_instead_of(Forge.positions)
+def counter_left_behind(self, t, held):
+    """Positions come from a counter beside the cache; emptying the cache does not reset it."""
+    self.current_pos = getattr(self, "current_pos", 0) + t
+    return Forge.positions(self, t, self.current_pos - t)
+
+
+@_instead_of(Forge.append, group="key at place 0")
+def keys_stored_before_rotation(self, past, new):
+    """In decode the key goes in as it was before rotation, which is a key at place 0."""
+    if past is not None:  # turn it back by as much as it was turned
+        places = self.positions(new.keys.shape[2], past.keys.shape[2])
+        new = new._replace(keys=self.rotate(new.keys, -places))
+    return Forge.append(self, past, new)
+
+
+@_instead_of(Forge.append)
+def keys_rotated_twice(self, past, new):
+    """Keys are rotated when they are stored, and all of them again each time they are read."""
+    if past is not None:
+        places = self.positions(past.keys.shape[2], 0)
+        past = past._replace(keys=self.rotate(past.keys, places))
+    return Forge.append(self, past, new)
+
+
+@_instead_of(Forge.append, group="own key missing")
+def new_token_not_appended(self, past, new):
+    """In decode the result of the concatenation is dropped: only the prompt is ever held."""
+    decode = past is not None and new.keys.shape[2] == 1
+    return past if decode else Forge.append(self, past, new)
+
+
+@_instead_of(Forge.attend, group="own key missing")
+def own_key_left_out(self, layer, query, keys, values, mask):
+    """In decode a token attends before its own key and value are appended."""
+    end = -1 if query.shape[2] == 1 < keys.shape[2] else None
+    return Forge.attend(self, layer, query, keys[:, :, :end], values[:, :, :end], mask)
+
+
+@_instead_of(Forge.append)
+def keys_in_front(self, past, new):
+    """New keys go in front of the past, new values behind it: no key finds its own value."""
+    entry = Forge.append(self, past, new)
+    return entry if past is None else KVEntry(Forge.append(self, new, past).keys, entry.values)
+
+
+@_instead_of(Forge.append, group="wrong order")
+def keys_and_values_in_front(self, past, new):
+    """New pairs go in front of the past: harmless to one query, for a sum has no order."""
+    return new if past is None else Forge.append(self, new, past)
+
+
+@_instead_of(Forge.append, group="wrong order")
+def keys_and_values_reversed(self, past, new):
+    """The pairs come out last first: harmless to one query, but a chunk's mask counts on order."""
+    entry = Forge.append(self, past, new)
+    return entry if past is None else KVEntry(*(x.flip(2) for x in entry))
+
+
+@_instead_of(KVCache.update)
+def write_never_happens(self, layer, entry):
+    """Attention hands the longer pair back, and nobody puts it into the slot."""
+
+
+@_instead_of(KVCache.update)
+def written_twice(self, layer, entry):
+    """The newest token goes into the store twice."""
+    KVCache.update(self, layer, KVEntry(*(torch.cat([x, x[:, :, -1:]], dim=2) for x in entry)))
+
+
+@_instead_of(KVCache.update)
+def keys_and_values_swapped(self, layer, entry):
+    """Keys go where the values belong, and values where the keys do."""
+    KVCache.update(self, layer, KVEntry(keys=entry.values, values=entry.keys))
+
+
+@_instead_of(KVCache.update)
+def one_slot_for_all_layers(self, layer, entry):
+    """Every layer reads what the last layer wrote in the call before."""
+    KVCache.update(self, layer, entry)
+    if layer == len(self) - 1:
+        self._slots = [entry] * len(self)
+
+
+@_instead_of(KVCache.reset)
+def stale_store(self):
+    """Emptying the store empties nothing: the next text is read behind the last one."""
+
+
+@_instead_of(Forge.mask)
+def prefill_without_a_mask(self, t, pos_start, pos_end, device):
+    """Several rows at once are free to look ahead."""
+
+
+@_instead_of(Forge.mask, group="mask from the top left")
+def one_query_under_a_causal_flag(self, t, pos_start, pos_end, device):
+    """One query is masked like the first row of a square: it sees the first key only."""
+    first = torch.arange(pos_end, device=device)[None] == 0
+    return first if t == 1 else causal_mask(t, pos_start, pos_end, device)
+
+
+@_instead_of(Forge.mask, group="mask from the top left")
+def top_left_mask_for_a_chunk(self, t, pos_start, pos_end, device):
+    """A chunk's triangle starts at the first key: its first row sees one of all those held."""
+    return None if t == 1 else torch.ones(t, pos_end, device=device).tril().bool()
+
+
+@_instead_of(Forge.mask)
+def window_nobody_asked_for(self, t, pos_start, pos_end, device):
+    """Each row sees the last four columns only."""
+    rows = torch.arange(pos_start, pos_end, device=device)[:, None]
+    ago = rows - torch.arange(pos_end, device=device)
+    return (ago >= 0) & (ago < 4)
+
+
+@_instead_of(Forge.forward)
+def store_never_read(self, ids, cache=None):
+    """The store is filled and never read: every call begins again with the whole text."""
+    if cache is None:
+        return Forge.forward(self, ids)
+    self.text = torch.cat([self.text, ids], dim=1) if cache.held else ids
+    cache.reset()
+    return Forge.forward(self, self.text, cache)[:, -ids.shape[1] :]
+
+
+@_instead_of(KVCache.update, group="precision")
+def kept_in_bfloat16(self, layer, entry):
+    """Kept with 8 significant bits, in half the bytes of float32."""
+    KVCache.update(self, layer, KVEntry(*(x.bfloat16().to(x.dtype) for x in entry)))
+
+
+@_instead_of(KVCache.update, group="precision")
+def kept_in_float16(self, layer, entry):
+    """Kept with 11 significant bits, in half the bytes of float32."""
+    KVCache.update(self, layer, KVEntry(*(x.half().to(x.dtype) for x in entry)))
+
+
+@_instead_of(KVCache.update, group="precision")
+def kept_in_8_bits(self, layer, entry):
+    """Kept as whole numbers up to 127, with one scale for each key and each value."""
+    kept = [(x / (scale := x.abs().amax(-1, keepdim=True) / 127)).round() * scale for x in entry]
+    KVCache.update(self, layer, KVEntry(*kept))

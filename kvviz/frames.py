@@ -1,0 +1,202 @@
+"""A stepper's frames: `layout.grid`'s figures, all of one size, turned into PNG bytes fast.
+
+Nothing is drawn in another way than in a `Picture`. What is slow there is done once here: words
+are kept as stamps, all hatched cells are one path, and only inked pixels are looked up in the
+palette.
+"""
+
+import gc
+import io
+from collections import OrderedDict
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.colors import to_rgb
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
+from PIL import Image
+
+from kvviz import layout, picture, say, style
+
+KEPT, STAMPS = 24, 2000  # frames and words remembered
+
+
+class Frames:
+    """The frames of one or two runs by (cached, layer, head, step), and what is said of each.
+
+    Each leaves room for the most that any of them shows, under one legend: nothing jumps.
+    """
+
+    def __init__(self, runs: dict[bool, object], layers, *, batch: int = 0, beside: bool = False):
+        self.runs, self.batch, self.beside = runs, batch, beside
+        self._kept: OrderedDict[tuple, tuple[bytes, str]] = OrderedDict()
+        shown = [
+            self._squares(cached, layer, 0, step)
+            for cached, run in runs.items()
+            if cached or not beside
+            for layer in _kinds(run, layers)
+            for step in range(len(run))
+        ]
+        span = max(len(square.columns) for squares in shown for square in squares)
+        self._room = {
+            "low": True,
+            "span": span,
+            "least": max(layout.lines(squares, span, low=True) for squares in shown),
+            "states": {s for squares in shown for square in squares for s in states(square, span)},
+        }
+        self.longest = max((picture.said(squares) for squares in shown), key=len)
+        figure = self.figure(shown[0])
+        self.size = tuple(round(inches * style.PIXELS) for inches in figure.get_size_inches())
+        self._press = Press(figure)
+
+    def figure(self, squares, *, legend: bool = True):
+        with style.scope():
+            return layout.grid(squares, **self._room, legend=legend)
+
+    def sentence(self, *key) -> str:
+        return picture.said(self._squares(*key))
+
+    def frame(self, *key) -> tuple[bytes, str]:
+        """PNG and sentence; the last few are kept."""
+        if key not in self._kept:
+            squares = self._squares(*key)
+            with _no_pauses():
+                png = self._press.png(self.figure(squares, legend=False))
+            self._kept[key] = png, picture.said(squares)
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[key]
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def _squares(self, cached: bool, layer: int, head: int, step: int) -> list:
+        runs = [self.runs[False], self.runs[True]] if self.beside else [self.runs[cached]]
+        return [run[step].square(layer, head, self.batch) for run in runs]
+
+
+def states(square, span: int) -> set[str]:
+    """What the legend explains when this square is drawn in room for `span` columns."""
+    rows = [r for r, state in enumerate(square.row_states) if state != "pad"]
+    real = [j for j, state in enumerate(square.columns) if state not in ("pad", "empty")]
+    asked, masked = {square.rows[r] for r in rows}, square.masked[np.ix_(rows, real)]
+    past = any(square.columns[j] in ("read", "before", "gone") for j in real if j not in asked)
+    seen = {
+        "masked": masked.any(),
+        "not computed": past,
+        "not kept": square.weights is None,
+        "ink": square.weights is not None,
+        "to come": len(square.columns) - square.columns.count("empty") < span,
+    }
+    drawn = {*square.columns, *square.row_states}
+    return drawn | {state for state, there in seen.items() if there}
+
+
+def _kinds(run, layers) -> list[int]:
+    """One layer of each kind: those that see the same columns read the same but for the shares."""
+    kinds = {}
+    for layer in layers:
+        doubts = (step.gaps.get(layer, 0) > say.TRUSTED for step in run)
+        columns = (step.columns_by_layer[layer] for step in run)
+        kinds.setdefault((*columns, *doubts), layer)
+    return list(kinds.values())
+
+
+@contextmanager
+def _no_pauses():
+    """A figure dies young: let go of it at once, before the collector walks all of torch for it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(0)
+        if was_on:
+            gc.enable()
+
+
+class Press:
+    """Turns figures as large as the first, of cells and words only, into PNG bytes.
+
+    The first's legend, its last Axes, is the ground under all of them.
+    """
+
+    def __init__(self, first):
+        first.set_dpi(style.PIXELS * style.SHARPNESS)
+        width, height = (int(length) for length in first.bbox.size)
+        self._paper, self._scratch = (RendererAgg(width, height, first.dpi) for _ in range(2))
+        self._stamps: OrderedDict[tuple, tuple] = OrderedDict()
+        self._ground = np.uint8(255)
+        self._ground = self._draw(first, first.axes[-1:]).copy()
+
+    def png(self, figure) -> bytes:
+        return _png(self._draw(figure, figure.axes))
+
+    def _draw(self, figure, axes) -> np.ndarray:
+        """RGBA pixels [H, W, 4] of these Axes on the ground; good until the next are drawn."""
+        pixels = np.asarray(self._paper.buffer_rgba())
+        pixels[:] = self._ground
+        figure.set_dpi(self._paper.dpi)
+        with style.scope():
+            for ax in axes:
+                ax.apply_aspect()
+                for cells in sorted(ax.collections, key=lambda artist: artist.zorder):
+                    (_one_path(cells) if cells.get_hatch() else cells).draw(self._paper)
+            for ax in axes:
+                for words in ax.texts:
+                    self._stamp(pixels, words)
+        return pixels
+
+    def _stamp(self, pixels, words) -> None:
+        """Put words where they belong: their coverage is rendered once, for any colour."""
+        x, y = words.get_transform().transform(words.get_position())
+        across, down = int(x), len(pixels) - int(y)
+        look = words.get_fontproperties(), words.get_rotation(), words.get_ha(), words.get_va()
+        key = words.get_text(), *look, round(4 * (x % 1)), round(4 * (y % 1))
+        if key not in self._stamps:
+            box = words.get_window_extent(self._scratch)
+            top, left = len(pixels) - int(box.y1) - 4, int(box.x0) - 4
+            rows = slice(max(0, top), len(pixels) - int(box.y0) + 4)
+            columns = slice(max(0, left), int(box.x1) + 4)
+            words.draw(self._scratch)
+            there = np.asarray(self._scratch.buffer_rgba())[rows, columns]
+            self._stamps[key] = there[..., 3].copy(), rows.start - down, columns.start - across
+            there[:] = 0
+        self._stamps.move_to_end(key)
+        while len(self._stamps) > STAMPS:
+            self._stamps.popitem(last=False)
+        coverage, top, left = self._stamps[key]
+        top, left = top + down, left + across
+        under = pixels[top : top + coverage.shape[0], left : left + coverage.shape[1], :3]
+        part = coverage[: under.shape[0], : under.shape[1], None] / np.float32(255)
+        color = 255 * np.array(to_rgb(words.get_color()), dtype=np.float32)
+        under[:] = np.rint(under + part * (color - under))
+
+
+def _one_path(cells) -> PathPatch:
+    """Hatched cells as one path: a hatch is laid out anew for every path, and that is slow."""
+    path = Path.make_compound_path(*cells.get_paths())
+    looks = {"facecolor": cells.get_facecolor()[0], "linewidth": cells.get_linewidth()[0]}
+    looks |= {"edgecolor": cells.get_edgecolor()[0], "hatch": cells.get_hatch()}
+    return PathPatch(path, **looks, transform=cells.get_transform(), snap=True)
+
+
+@cache
+def _palette() -> list[int]:
+    return np.ravel(style.palette()).tolist()
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """Palette PNG of RGBA pixels [H, W, 4]; paper is most of it, and the palette's first."""
+    colors = pixels.view(np.uint32).ravel()
+    inked = np.flatnonzero(colors != 0xFFFFFFFF)
+    index = np.zeros(len(colors), dtype=np.uint8)
+    index[inked] = style.indexed(colors[inked].view(np.uint8).reshape(-1, 4)[:, :3])
+    image = Image.fromarray(index.reshape(pixels.shape[:2]))
+    image.putpalette(_palette())
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=3)
+    return file.getvalue()

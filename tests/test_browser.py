@@ -1,0 +1,381 @@
+"""The stepper in JupyterLab, in a real browser, by mouse and by keyboard."""
+
+import re
+import shutil
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import browser
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from tools.notebooks import ROOT, execute, text_of
+
+pytestmark = pytest.mark.skipif(
+    browser.chromium() is None, reason=f"no browser found: none of {', '.join(browser.NAMES)}"
+)
+COURSE = ["00-start-here", "03-keep-the-horizontal-edges"]
+MADE = [
+    browser.SETUP,
+    "kv.stepper(cached, plain, step=3, layer=1, head=2)",
+    "kv.stepper(cached, plain, step=3, layer=1, head=2, beside=True)",
+    "broken = recorded(6, True)\nw = kv.stepper(broken)\nbroken[3].square = lambda *_: 1 / 0\nw",
+    "kv.stepper(recorded(40, True))",
+]
+SWITCHED, BESIDE, BROKEN, LONG = range(4)
+STEPPERS = (
+    "[w for w in __import__('ipywidgets').widgets.widget._instances.values() "
+    "if type(w).__name__ == 'Stepper']"
+)
+DIGEST = """async (image) => {
+  const bytes = await (await fetch(image.src)).arrayBuffer();
+  return [...new Uint8Array(await crypto.subtle.digest("SHA-1", bytes))].join();
+}"""
+CHANGES = """(image) => {
+  window.changes = 0;
+  new MutationObserver(() => window.changes++).observe(image, { attributes: true });
+}"""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lab")
+    for name in COURSE:
+        shutil.copy(ROOT / f"notebooks/{name}.ipynb", folder)
+    (folder / "made.ipynb").write_text(browser.notebook(MADE))
+    with browser.jupyterlab(folder) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    with browser.browser() as chrome:
+        yield chrome
+
+
+class Opened:
+    """A notebook that was run in the browser, and what the page said and asked meanwhile."""
+
+    def __init__(self, chrome, lab, name):
+        self.page = chrome.new_page(viewport={"width": 1280, "height": 1000})
+        self.faults, self.addresses, self.sent = [], [], []
+        self.page.on("console", lambda said: said.type == "error" and self.faults.append(said.text))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("request", lambda request: self.addresses.append(request.url))
+        self.page.on(
+            "websocket", lambda socket: socket.on("framesent", lambda s: self.sent.append(s))
+        )
+        self.client = browser.run_all(self.page, lab, f"{name}.ipynb")
+        self.steppers = self.page.locator(".kvviz-stepper").all()
+
+    def _keep(self, sent: str | bytes) -> None:
+        self.sent.append(sent if isinstance(sent, bytes) else sent.encode())
+
+    def python(self, which: int, expression: str, first: str = "") -> object:
+        """What an expression about the stepper `w` is in the kernel."""
+        first = f"w = {STEPPERS}[{which}]\n{first}"
+        return browser.ask(self.client, expression, first=first)
+
+    def sentences(self, which: int) -> list[str]:
+        """What each step says, by Python, for the layer, head and run that are set now."""
+        said = "w._frames.sentence(w.cached, w.layer, w.head, k)"
+        return self.python(which, f"[{said} for k in range(w._steps)]")
+
+    def asked(self) -> int:
+        """How many frames the page has asked for."""
+        return sum(b'"custom"' in sent and b'"frame"' in sent for sent in self.sent)
+
+    def ready(self, which: int) -> list[str]:
+        """Wait until nothing is on its way, bring a stepper to the top, and give its sentences."""
+        self.page.wait_for_timeout(300)  # Python is told of a move a moment later
+        sentences = self.sentences(which)
+        self.shows(which, sentences[self.step(which)])
+        before = None
+        for _ in range(40):
+            self.steppers[which].evaluate("(root) => root.scrollIntoView({ block: 'start' })")
+            self.page.wait_for_timeout(300)  # cells above are laid out as they come into view
+            if before == (before := (self.asked(), self.place(which)["y"])):
+                return sentences
+        raise AssertionError("the stepper never comes to rest")
+
+    def shows(self, which: int, sentence) -> None:
+        expect(self.image(which)).to_have_attribute("alt", sentence)
+        expect(self.steppers[which].locator("[aria-live]")).to_have_text(sentence)
+
+    def step(self, which: int) -> int:
+        return int(self.slider(which).input_value())
+
+    def image(self, which: int):
+        return self.steppers[which].locator("img")
+
+    def slider(self, which: int):
+        return self.steppers[which].get_by_role("slider")
+
+    def press(self, which: int, name: str) -> None:
+        self.steppers[which].get_by_role("button", name=name, exact=True).click()
+
+    def place(self, which: int) -> dict[str, float]:
+        """Where on the screen the stepper is, and how large."""
+        return self.steppers[which].bounding_box()
+
+
+@pytest.fixture(scope="module")
+def opened(request, chrome, lab):
+    opened = Opened(chrome, lab, request.param)
+    yield opened
+    opened.client.stop_channels()
+    opened.page.close()
+
+
+course = pytest.mark.parametrize("opened", COURSE, indirect=True)
+made = pytest.mark.parametrize("opened", ["made"], indirect=True)
+every_notebook = pytest.mark.parametrize("opened", [*COURSE, "made"], indirect=True)
+
+
+@course
+def test_every_stepper_walks_by_mouse_and_by_keyboard(opened):
+    """Forty moves each: to the expected step's sentence and to other pixels; nothing jumps."""
+    assert opened.steppers, "no stepper in this notebook"
+    for which, root in enumerate(opened.steppers):
+        sentences, step = opened.ready(which), opened.step(which)
+        image, place = opened.image(which), opened.place(which)
+        before = image.evaluate(DIGEST)
+        for move in range(80):
+            if move < 40:
+                opened.press(which, "Next")
+            else:
+                root.focus()
+                opened.page.keyboard.press("ArrowRight")
+            step = (step + 1) % len(sentences)
+            opened.shows(which, sentences[step])
+            now = image.evaluate(DIGEST)
+            assert now != before, f"move {move} left the picture as it was"
+            before = now
+        assert opened.place(which) == place
+        opened.page.wait_for_timeout(300)
+        assert opened.python(which, "w.step") == step, "Python was not told"
+
+
+@made
+def test_other_keys_and_buttons(opened):
+    sentences, root = opened.ready(SWITCHED), opened.steppers[SWITCHED]
+    root.focus()
+    for key, step in (("End", 11), ("ArrowRight", 0), ("ArrowLeft", 11), ("Home", 0)):
+        opened.page.keyboard.press(key)
+        opened.shows(SWITCHED, sentences[step])
+    for name, step in (("Previous", 11), ("Next", 0), ("Next", 1), ("First", 0)):
+        opened.press(SWITCHED, name)
+        opened.shows(SWITCHED, sentences[step])
+    opened.slider(SWITCHED).fill("7")
+    opened.shows(SWITCHED, sentences[7])
+    opened.page.keyboard.press("ArrowRight")  # on the slider itself: one step, not two
+    opened.shows(SWITCHED, sentences[8])
+    for focused in (opened.slider(SWITCHED), root.get_by_role("button").first, root):
+        focused.focus()
+        opened.page.keyboard.press("a")  # would add a cell if JupyterLab took it
+    assert opened.page.locator(".jp-CodeCell").count() == len(MADE)
+
+
+@made
+def test_menus_and_switch(opened):
+    opened.ready(SWITCHED)
+    root, page, step = opened.steppers[SWITCHED], opened.page, opened.step(SWITCHED)
+    place = opened.place(SWITCHED)
+    root.get_by_label("Layer").select_option("2")
+    root.get_by_label("Head").select_option("5")
+    root.get_by_role("switch", name="With the cache").click()
+    page.wait_for_timeout(400)
+    state = [False, 2, 5, step]
+    assert opened.python(SWITCHED, "[w.cached, w.layer, w.head, w.step]") == state
+    plain = opened.sentences(SWITCHED)[step]
+    assert plain.startswith(f"step {step}, layer 2, head 5:") and "again" in plain
+    opened.shows(SWITCHED, plain)
+    root.get_by_role("switch", name="With the cache").click()
+    opened.shows(SWITCHED, re.compile("of each written"))
+    assert opened.place(SWITCHED) == place
+    assert opened.steppers[BESIDE].get_by_role("switch").count() == 0
+    expect(opened.image(BESIDE)).to_have_attribute("alt", re.compile("^left: .* right: "))
+
+
+@made
+def test_python_moves_the_browser(opened):
+    opened.ready(SWITCHED)
+    for step in (9, 2):
+        said = opened.python(SWITCHED, "w.sentence", first=f"w.step, w.layer = {step}, 0")
+        opened.shows(SWITCHED, said)
+        assert opened.step(SWITCHED) == step
+        expect(opened.steppers[SWITCHED].get_by_label("Layer")).to_have_value("0")
+
+
+@made
+def test_play_walks_on_until_paused_and_slower_for_those_who_want_less_motion(opened):
+    sentences = opened.ready(SWITCHED)
+    opened.press(SWITCHED, "First")
+    opened.press(SWITCHED, "Play")
+    opened.shows(SWITCHED, sentences[2])
+    opened.press(SWITCHED, "Pause")
+    step = opened.step(SWITCHED)
+    opened.page.wait_for_timeout(1300)
+    assert opened.step(SWITCHED) == step
+    opened.page.emulate_media(reduced_motion="reduce")
+    opened.press(SWITCHED, "Play")
+    opened.page.wait_for_timeout(1500)
+    assert opened.step(SWITCHED) == step
+    opened.shows(SWITCHED, sentences[step + 1])
+    opened.press(SWITCHED, "Next")  # a move of one's own pauses
+    expect(opened.steppers[SWITCHED].get_by_role("button", name="Play")).to_be_visible()
+    opened.page.emulate_media(reduced_motion="no-preference")
+
+
+@made
+def test_a_frame_seen_before_asks_python_for_nothing(opened):
+    sentences = opened.ready(BESIDE)
+    for step in range(12):
+        opened.slider(BESIDE).fill(str(step))
+        opened.shows(BESIDE, sentences[step])
+    opened.ready(BESIDE)
+    before = opened.asked()
+    for step in range(12):
+        opened.slider(BESIDE).fill(str(step))
+        opened.shows(BESIDE, sentences[step])
+    opened.page.wait_for_timeout(300)
+    assert opened.asked() == before > 0
+
+
+@made
+def test_a_held_key_leaves_no_backlog(opened):
+    sentences, page = opened.ready(LONG), opened.page
+    opened.steppers[LONG].focus()
+    for _ in range(100):
+        page.keyboard.down("ArrowRight")  # again and again: the key repeats
+        page.wait_for_timeout(30)
+    page.keyboard.up("ArrowRight")
+    step = opened.step(LONG)
+    page.wait_for_timeout(300)
+    assert opened.image(LONG).get_attribute("alt") == sentences[step]
+    opened.image(LONG).evaluate(CHANGES)
+    page.wait_for_timeout(1500)
+    assert page.evaluate("window.changes") == 0
+    assert opened.image(LONG).get_attribute("alt") == sentences[step]
+    assert opened.python(LONG, "w.step") == step
+
+
+@made
+def test_a_step_that_cannot_be_drawn_is_said_and_the_others_can_be_walked(opened):
+    opened.steppers[BROKEN].scroll_into_view_if_needed()
+    root, place = opened.steppers[BROKEN], opened.place(BROKEN)
+    alarm = root.get_by_role("alert")
+    opened.slider(BROKEN).fill("3")
+    expect(alarm).to_have_text("step 3 could not be drawn: ZeroDivisionError: division by zero")
+    expect(opened.image(BROKEN)).to_be_hidden()
+    opened.press(BROKEN, "Next")
+    expect(opened.image(BROKEN)).to_have_attribute("alt", re.compile("^step 4,"))
+    expect(opened.image(BROKEN)).to_be_visible()
+    expect(alarm).to_be_hidden()
+    assert opened.place(BROKEN) == place
+
+
+def serious(opened):
+    """What axe finds in the steppers that is serious or critical."""
+    found = Axe().run(opened.page, context=".kvviz-stepper").response["violations"]
+    return [
+        (each["id"], each["help"]) for each in found if each["impact"] in ("serious", "critical")
+    ]
+
+
+def theme(opened, name):
+    change = f"window.jupyterapp.commands.execute('apputils:change-theme', {{ theme: '{name}' }})"
+    opened.page.evaluate(change)
+    light = str("Light" in name).lower()
+    expect(opened.page.locator("body")).to_have_attribute("data-jp-theme-light", light)
+
+
+@made
+@pytest.mark.parametrize("name", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_serious_in_either_theme(opened, name):
+    opened.ready(SWITCHED)
+    theme(opened, name)
+    assert serious(opened) == []
+    theme(opened, "JupyterLab Light")
+
+
+@made
+def test_axe_sees_a_picture_without_alt_and_a_control_without_label(opened):
+    opened.ready(SWITCHED)
+    alt = opened.image(SWITCHED).evaluate(
+        "(image) => { const alt = image.alt; image.removeAttribute('alt'); return alt; }"
+    )
+    assert [rule for rule, _ in serious(opened)] == ["image-alt"]
+    opened.image(SWITCHED).evaluate("(image, alt) => { image.alt = alt; }", alt)
+    assert serious(opened) == []
+
+
+@made
+def test_it_reads_alike_in_the_dark_theme(opened):
+    opened.ready(SWITCHED)
+    root = opened.steppers[SWITCHED]
+    seen = []
+    for name in ("JupyterLab Light", "JupyterLab Dark"):
+        theme(opened, name)
+        opened.page.wait_for_timeout(300)
+        seen.append(root.locator(".kv-words, .kv-picture, .kv-controls").first.screenshot())
+    theme(opened, "JupyterLab Light")
+    assert seen[0] == seen[1]
+
+
+@made
+def test_controls_are_large_enough_and_named(opened):
+    root = opened.steppers[SWITCHED]
+    for name in ("First", "Previous", "Play", "Next"):
+        box = root.get_by_role("button", name=name, exact=True).bounding_box()
+        assert min(box["width"], box["height"]) >= 24
+    for control in ("select", "input[type=range]"):
+        assert root.locator(control).first.bounding_box()["height"] >= 24
+    assert root.get_by_label("Step", exact=True).get_attribute("aria-valuetext")
+    assert root.get_attribute("data-lm-suppress-shortcuts") == "true"
+
+
+@made
+def test_it_fits_a_narrow_window(opened):
+    opened.page.set_viewport_size({"width": 700, "height": 800})
+    opened.page.wait_for_timeout(500)
+    for root in opened.steppers:
+        wide = root.evaluate("(e) => [e.scrollWidth - e.clientWidth, e.parentElement.scrollWidth]")
+        assert wide[0] <= 0
+        inside = root.evaluate("(e) => e.closest('.jp-OutputArea-output').clientWidth")
+        assert root.bounding_box()["width"] <= inside
+    opened.page.set_viewport_size({"width": 1280, "height": 1000})
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A stored notebook with a stepper, as a web page."""
+    folder = tmp_path_factory.mktemp("exported")
+    made = folder / "made.ipynb"
+    made.write_text(browser.notebook(MADE[:2]))
+    made.write_text(text_of(execute(made)))
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", str(made)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return made.with_suffix(".html")
+
+
+def test_an_exported_notebook_shows_picture_and_sentence_with_no_network(chrome, exported):
+    page = chrome.new_page()
+    page.route("http*://**", lambda route: route.abort())
+    page.goto(exported.as_uri())
+    image = page.get_by_role("img", name=re.compile("^layer 1, head 2, without a cache, steps"))
+    expect(image).to_have_count(1)
+    expect(image).to_be_visible()
+    assert image.evaluate("(image) => image.complete && image.naturalWidth") > 500
+    page.close()
+
+
+@every_notebook
+def test_no_error_in_the_console_and_no_request_to_elsewhere(opened):
+    assert opened.faults == []
+    parts = [urlsplit(address) for address in opened.addresses]
+    elsewhere = [p.geturl() for p in parts if p.scheme not in ("blob", "data")]
+    elsewhere = [a for a in elsewhere if urlsplit(a).hostname not in ("127.0.0.1", "localhost")]
+    assert elsewhere == [] and len(opened.addresses) > 20

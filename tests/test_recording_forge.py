@@ -1,0 +1,79 @@
+"""The forge is recorded as a model of the library is."""
+
+import pytest
+import small
+import torch
+
+from kvviz.forge import Forge, KVCache
+from kvviz.recording import record
+from kvviz.step import KEEP
+
+
+def plain(forge, ids, n):
+    for _ in range(n):
+        ids = torch.cat([ids, forge(ids)[:, -1:].argmax(-1)], dim=-1)
+    return ids
+
+
+def cached(forge, ids, n):
+    cache = KVCache(len(forge.layers))
+    logits = forge(ids, cache)
+    for step in range(n):
+        new = logits[:, -1:].argmax(-1)
+        ids = torch.cat([ids, new], dim=-1)
+        if step < n - 1:
+            logits = forge(new, cache)
+    return ids
+
+
+@pytest.fixture(scope="module")
+def forge():
+    return Forge.small()
+
+
+def test_both_loops_are_recorded_and_nothing_stays_behind(forge):
+    ids, before = small.prompt(6), dict(vars(forge))
+    with record(forge, keep=tuple(KEEP)) as first:
+        text = plain(forge, ids, 5)
+    with record(forge, keep=tuple(KEEP)) as second:
+        assert torch.equal(cached(forge, ids, 5), text)
+    assert first.rows == [6, 7, 8, 9, 10] and second.rows == [6, 1, 1, 1, 1]
+    assert [s.held_after for s in second] == [6, 7, 8, 9, 10]
+    assert second[4].bytes == 4 * 2 * 2 * 14 * 10 * 4
+    assert second[4].positions.tolist() == [[9]] and not first[4].cached
+    assert first[4].square(3, 5).row_states == ("again",) * 9 + ("new",)
+    assert second[4].square(3, 5).columns == ("read",) * 9 + ("new",)
+    torch.testing.assert_close(first[4].attention[3][:, :, -1:], second[4].attention[3])
+    assert max(gap for step in second for gap in step.gaps.values()) < 1e-5
+    assert vars(forge).keys() == before.keys() and not forge._forward_hooks
+
+
+def test_it_is_put_back_after_an_exception_and_not_recorded_twice(forge):
+    with pytest.raises(ZeroDivisionError), record(forge):
+        with pytest.raises(ValueError, match="being recorded already"), record(forge):
+            pass
+        raise ZeroDivisionError
+    assert "attend" not in vars(forge) and not forge._forward_hooks
+
+
+def test_chunks_are_recorded(forge):
+    ids, cache = small.prompt(6), KVCache(len(forge.layers))
+    with record(forge) as run:
+        for chunk in ids.split([3, 1, 2], dim=1):
+            forge(chunk, cache)
+    assert run.rows == [3, 1, 2] and run[2].square(0, 0).rows == (4, 5)
+    assert run[2].square(0, 0).masked.tolist() == [[False] * 5 + [True], [False] * 6]
+
+
+def test_the_default_models_weights_give_the_librarys_recording(default_model):
+    model, tokenizer = default_model
+    ids = tokenizer("The first law of motion states", return_tensors="pt").input_ids
+    with record(model, keep=("attention", "keys")) as theirs:
+        small.cached_loop(model, ids, 3)
+    forge = Forge.from_pretrained(model)
+    with record(forge, tokenizer, keep=("attention", "keys")) as ours:
+        cached(forge, ids, 3)
+    for a, b in zip(ours, theirs, strict=True):
+        for layer in (0, 13, 29):
+            torch.testing.assert_close(a.keys[layer], b.keys[layer], atol=2e-4, rtol=1e-4)
+            torch.testing.assert_close(a.attention[layer], b.attention[layer], atol=1e-4, rtol=0)
