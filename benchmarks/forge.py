@@ -6,7 +6,7 @@ import kvviz as kv
 PROMPT = "The first law of motion states"
 
 
-def main(rounds=9, new=40):
+def main(rounds=15, new=40):
     model, tokenizer = kv.load_model()
     forge = kv.Forge.from_pretrained(model)
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids

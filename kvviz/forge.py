@@ -185,15 +185,14 @@ class Forge(nn.Module):
         query (B, H, Tq, D), keys and values (B, G, Tk, D), mask (Tq, Tk) bool or None -> output
         (B, H, Tq, D), weights (B, H, Tq, Tk). `layer` is its number, for whoever looks on.
         """
-        # The H/G query heads that share keys ask together: (B, H, Tq, D) -> (B, G, H/G * Tq, D).
-        together = (*keys.shape[:2], -1, query.shape[3])
-        scores = query.reshape(together) @ keys.transpose(2, 3) * query.shape[3] ** -0.5
-        scores = scores.view(*query.shape[:3], -1)  # (B, G, H/G * Tq, Tk) -> (B, H, Tq, Tk)
+        shared_by = query.shape[1] // keys.shape[1]  # this many neighbouring query heads
+        keys = keys.repeat_interleave(shared_by, dim=1)  # (B, G, Tk, D) -> (B, H, Tk, D)
+        values = values.repeat_interleave(shared_by, dim=1)
+        scores = query @ keys.transpose(2, 3) * query.shape[-1] ** -0.5  # (B, H, Tq, Tk)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(dim=-1)
-        output = weights.view(*keys.shape[:2], -1, keys.shape[2]) @ values
-        return output.view(query.shape), weights
+        return weights @ values, weights
 
     def _check(self, ids, cache):
         if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
