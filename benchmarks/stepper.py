@@ -11,13 +11,15 @@ import torch
 
 import kvviz as kv
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
 import browser  # noqa: E402
 
 PROMPT = "The first law of motion states"
-NOTEBOOK = """
-import torch
+NOTEBOOK = f"""
+import sys
 import kvviz as kv
+sys.path.insert(0, {str(ROOT)!r})
 from benchmarks.stepper import recorded
 cached, plain = recorded(12, cached=True), recorded(12, cached=False)
 kv.stepper(cached, plain, layer=13, head=0)

@@ -22,7 +22,8 @@ const STYLE = `
 .kvviz-stepper button[data-go=play] { min-width: 62px; }
 .kvviz-stepper :is(label, .kv-step) { display: inline-flex; align-items: center; gap: 6px;
   min-height: 28px; margin: 0 4px 0 0; font: inherit; color: inherit; }
-.kvviz-stepper .kv-step, .kvviz-stepper .kv-step label { flex: 1 1 150px; margin: 0; }
+.kvviz-stepper .kv-step { flex: 1 1 190px; margin-right: 8px; }
+.kvviz-stepper .kv-step label { flex: 1; margin: 0; }
 .kvviz-stepper input { margin: 0; accent-color: #2868b0; }
 .kvviz-stepper input[type=range] { flex: 1; min-width: 80px; height: 24px; }
 .kvviz-stepper input[type=checkbox] { width: 18px; height: 18px; }
