@@ -51,13 +51,13 @@ def recorded(new: int, *, cached: bool, **options):
 
 
 def frames(walk, heads) -> float:
-    """Milliseconds of a frame not seen before, median."""
+    """Milliseconds of processor time for a frame not seen before, median; others do not count."""
     taken = []
     for head, step in product(heads, range(walk._steps)):
         walk.head, walk.step = head, step
-        start = time.perf_counter()
+        start = time.thread_time()
         assert walk.frame
-        taken.append(1000 * (time.perf_counter() - start))
+        taken.append(1000 * (time.thread_time() - start))
     return median(taken)
 
 

@@ -45,7 +45,9 @@ def machine() -> Report:
     model, free = kept_folder(), _free_bytes()
     newest = "make lab PYTHON=python3.12, or whichever is installed"
     found = [(sys.version_info >= (3, 11), f"Python {python}", newest)]
-    found += [_package(requirement) for requirement in sorted(needed, key=lambda r: r.name)]
+    packages = [_package(requirement) for requirement in sorted(needed, key=lambda r: r.name)]
+    missing = [package for package in packages if not package[0]]
+    found += missing or [(True, "the packages it needs", "")]
     found.append(
         (
             model is not None,

@@ -151,15 +151,16 @@ class Step:
 
     def tokens(self, batch: int = 0) -> list[int]:
         """Token ids by place, -1 where a token was stored before the recording began."""
-        own = self.token_ids[batch].tolist()
-        if not self.held_before:
-            return own
-        parent = self.parents[batch]
-        past = [-1] * self.held_before
-        if parent is not None:
-            past = self.run[parent[0]].tokens(parent[1])
-        known = self.known[batch].tolist()
-        return [t if k else -1 for t, k in zip(past, known, strict=True)] + own
+        ids = torch.full((self.columns,), -1)
+        step, row, alive = self, batch, torch.ones(self.columns, dtype=torch.bool)
+        while True:  # back through the steps that left what this one read
+            own = slice(step.held_before, step.columns)
+            ids[own] = torch.where(alive[own], step.token_ids[row], ids[own])
+            parent = step.parents[row]
+            if parent is None:
+                return ids.tolist()
+            alive = alive[: step.held_before] & step.known[row]
+            step, row = self.run[parent[0]], parent[1]
 
     def square(self, layer: int, head: int, batch: int = 0) -> Square:
         """One head's square in this pass.

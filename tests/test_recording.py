@@ -412,6 +412,14 @@ def test_a_file_that_is_no_recording_is_refused(llama, tmp_path):
         run.save(tmp_path / "run.pickle")
 
 
+@torch.no_grad()
+def test_a_run_of_many_steps_still_knows_its_tokens():
+    model = small.llama(max_position_embeddings=1501, num_hidden_layers=1)
+    with record(model, keep=()) as run:
+        text = small.cached_loop(model, small.prompt(5), 1400)
+    assert run[-1].tokens() == text[0, :-1].tolist()
+
+
 def test_the_table_reads_the_same_as_text_and_as_html(llama):
     with record(llama, keep=()) as run:
         small.cached_loop(llama, small.prompt(5), 30)
