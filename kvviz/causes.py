@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 
-def of(out, run, p, n, expected):
+def of(out, run, p, n, expected, scores_right):
     """Headline, cause, advice and step of the first thing in the recording that is not right."""
-    found = in_steps(run, p, expected[0].tolist())
+    text = expected[0].tolist()
+    found = in_steps(run, p, text)
     if found:
         return found
     n_new = out.shape[1] - p
@@ -30,6 +31,16 @@ def of(out, run, p, n, expected):
             f"your loop returned {n_new} new tokens, and {n} were asked for",
             "too many tokens",
             "The prompt's own pass already gives the first new token.",
+            None,
+        )
+    differ = (out[0, : expected.shape[1]] != expected[0, : out.shape[1]]).nonzero()
+    if scores_right and len(differ):
+        place = int(differ[0])
+        came, best = run.label(int(out[0, place])), run.label(text[place])
+        return (
+            f"your loop returned {came!r} at place {place}, and {best!r} had the highest score",
+            "another token returned",
+            "What was fed is right. Return the tokens that were chosen, behind the prompt.",
             None,
         )
     return (
@@ -68,13 +79,16 @@ def _cause_at(step, written, text, p, run):
             "Its position is the number of tokens held before it: leave position_ids out, or count "
             "them on by one each step.",
         )
+    if held == written < p:
+        return _other_prompt(step, fed, text, run)
     if held == 0:
         return _nothing_held(step, fed, text, written, p, run)
     if held < written:
         return (
             f"{at}: the store held {held}, after {written} tokens had been fed",
             "store went back",
-            "Hand on the store that the last step returned, out.cache.",
+            "Something was taken out of it, or an older one was handed on. Hand on the store as "
+            "the last step returned it, out.cache.",
         )
     if held > written:
         return (
@@ -104,6 +118,18 @@ def _cause_at(step, written, text, p, run):
     return _not_the_best(step, fed, run)
 
 
+def _other_prompt(step, fed, text, run):
+    """The prompt is still being fed, and not as it is."""
+    place = next(i for i, token in enumerate(fed, step.held_before) if token != text[i])
+    came = run.label(fed[place - step.held_before])
+    return (
+        f"step {step.index}: {came!r} was fed at place {place}, and the prompt has "
+        f"{run.label(text[place])!r} there",
+        "prompt not fed as it is",
+        "Feed all of the prompt, in its order, before the first new token.",
+    )
+
+
 def _nothing_held(step, fed, text, written, p, run):
     at = f"step {step.index}"
     if fed == text[: len(fed)] and len(fed) >= written:
@@ -112,6 +138,12 @@ def _nothing_held(step, fed, text, written, p, run):
             "store never read",
             "The text is right, and all of it was computed again. Hand the store on (cache=) and "
             "feed the newest token alone.",
+        )
+    if fed == text[: len(fed)]:
+        return (
+            f"{at}: the text was begun again, with nothing in the store",
+            "begun again",
+            f"{written} tokens had been fed already. One pass over the prompt is enough.",
         )
     return (
         f"{at}: you fed {len(fed)} token{'s' * (len(fed) > 1)} and the store held nothing",
@@ -148,3 +180,18 @@ def stale(run, who):
         f"{who} began with the store of an earlier text, and the model read both. Begin each text "
         "with an empty store.",
     )
+
+
+def not_greedy(run, first):
+    """From step `first` on, the first choice without the highest score, as `of` gives it."""
+    for before, step in zip(run[first:], run[first + 1 :], strict=False):
+        best, fed = int(before.logits[0].argmax()), int(step.token_ids[0, 0])
+        if step.held_before == before.columns and step.fed == 1 and fed != best:
+            return (
+                f"step {step.index}: {run.label(fed)!r} was chosen, but {run.label(best)!r} had "
+                "the highest score",
+                "not greedy",
+                "This check compares greedy loops. A loop that draws its tokens at random may be "
+                "right and differ: take the argmax here.",
+            )
+    return None

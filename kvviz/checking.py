@@ -49,11 +49,13 @@ def check(loop, model, ids, n: int, *, tokenizer=None) -> Verdict:
     verdict = verdict or _judged(out, run, ids, n, reference)
     if verdict.passed:
         other = ids.flip(1) if ids.shape[1] > 1 else torch.cat([ids, ids], dim=-1)
-        _, again, _ = _recorded(loop, model, other, 3, tokenizer, keep=())
+        _, again, _ = _recorded(loop, model, other, n, tokenizer, keep=("logits",))
         if again and again[0].held_before:
             return Verdict(
                 False, *causes.stale(again, "The first call was right; a second one"), step=0
             )
+        if found := causes.not_greedy(again, first=max(0, len(again) - n)):
+            return Verdict(False, *found)
     return verdict
 
 
@@ -163,7 +165,7 @@ def _judged(out, run, ids, n, reference):
         _tokens(out, expected, p, run, reference.ends),
         logits.finding("logits", f"every step{until}", reference.gate),
         entries.finding("keys and values", f"every layer and place{until}", reference.gate),
-        _work(run, p, out.shape[1] - p),
+        _work(run, p, max(n, out.shape[1] - p)),
     )
     gaps = {"logits": logits.gap, "keys and values": entries.gap}
     if all(finding.passed for finding in findings):
@@ -176,7 +178,9 @@ def _judged(out, run, ids, n, reference):
             remarks=(remark,) * (extra > 0),
             gaps=gaps,
         )
-    headline, cause, advice, step = causes.of(out, run, p, n, reference.ids)
+    headline, cause, advice, step = causes.of(
+        out, run, p, n, reference.ids, scores_right=logits.step is None and logits.count > 0
+    )
     first = entries if entries.step is not None else logits
     return Verdict(
         False,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import html
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from . import count
 
+_HERE = str(Path(__file__).parent)
 _MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
 
 
@@ -48,22 +50,27 @@ def _tried(function, *arguments):
     except NotImplementedError:
         answer = None
     except Exception as error:
-        line = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"line {line.lineno} of {line.name}" if line.name != "_tried" else "the call"
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if _HERE not in f.filename]
+        where = f"line {frames[-1].lineno} of {frames[-1].name}" if frames else "the call"
         return None, wrong(f"your function raised {type(error).__name__} in {where}: {error}")
     if answer is None or answer is Ellipsis:
-        return None, Feedback("not done yet", "replace the ... with your own lines, then run again")
+        return None, Feedback(
+            "not done yet", "replace the ... with your own lines, and return the result"
+        )
     return answer, None
 
 
 def describe(function, *runs) -> Feedback:
     """Notebook 00: `describe(step)` gives (fed, held, position) for every step of `runs`."""
+    if not runs:
+        raise ValueError("describe takes your function and the runs to try it on, and got no run")
     for step in (step for run in runs for step in run):
         answer, problem = _tried(function, step)
         if problem:
             return problem
+        answer = tuple(answer) if isinstance(answer, list) else answer
         right = (step.fed, step.columns, step.columns - 1)
-        if not isinstance(answer, tuple) or len(answer) != 3:
+        if not (isinstance(answer, tuple) and [type(part) for part in answer] == [int] * 3):
             return wrong(
                 f"describe should return three numbers, (fed, held, position); got {answer}"
             )
@@ -171,6 +178,13 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
             f"rows {rows}: the sentence did not grow. Feed the new token along with everything "
             "before it."
         )
+    if not bool((run[1].token_ids[:, :p] == ids).all()):
+        return wrong(
+            "step 1 was fed a sentence that does not begin with the prompt: the new token goes "
+            "behind it"
+        )
+    if run.rows != count.rows(p, n, cached=False):
+        return wrong(f"rows {', '.join(map(str, run.rows))}: feed the whole sentence at every step")
     expected = model.generate(ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
     if not bool((out == expected).all()):
         place = int((out != expected)[0].nonzero()[0])
@@ -178,8 +192,6 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
             f"the text differs from place {place} on: take the highest score (argmax) over the "
             "vocabulary, in the last row"
         )
-    if run.rows != count.rows(p, n, cached=False):
-        return wrong(f"the text is right, but its rows are {rows}")
     return passed(
         f"rows {rows}: {run.positions} positions for {n} tokens, and the same text as "
         "model.generate"

@@ -130,6 +130,8 @@ def filmstrip(
     Raises:
         ValueError: no steps, or as `draw_step`.
     """
+    if isinstance(steps, int):
+        raise ValueError(f"steps: expected several, such as range({steps}), and got {steps}")
     steps = list(range(min(len(run), 6)) if steps is None else steps)
     if not steps:
         raise ValueError("steps: expected at least one step, and got none")
@@ -165,6 +167,8 @@ def _pair(name: str, given) -> tuple:
 
 def _square(run, step, layer, head, batch):
     """The square asked for, or a ValueError that says what there is."""
+    if not hasattr(run, "__getitem__"):
+        raise TypeError(f"expected a recording, as kv.record gives it, and got {run!r}")
     for name, given in {"step": step, "head": head, "batch": batch}.items():
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
             raise ValueError(f"{name}: expected a whole number, and got {given!r}")

@@ -233,7 +233,10 @@ class Step:
 
     def _check_layer(self, layer):
         if layer not in self.columns_by_layer:
-            has = ", ".join(map(str, self.layers))
+            layers = self.layers
+            has = ", ".join(map(str, layers))
+            if len(layers) > 2 and len(layers) == layers[-1] - layers[0] + 1:
+                has = f"{layers[0]} to {layers[-1]}"
             raise ValueError(f"layer {layer} has no keys and values here; these layers do: {has}")
 
 

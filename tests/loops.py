@@ -231,6 +231,39 @@ def two_dimensional_only_inside(model, ids, n):
     return right(model, ids, n)[0]
 
 
+def prompt_reversed(model, ids, n):
+    return torch.cat([ids, right(model, ids.flip(1), n)[:, ids.shape[1] :]], dim=-1)
+
+
+def prompt_token_skipped(model, ids, n):
+    cache = model(ids[:, :-2], use_cache=True).cache
+    return _then_decode(model, ids, n, model(ids[:, -1:], cache=cache), cache)
+
+
+def begun_again(model, ids, n):
+    right(model, ids, 3)
+    return right(model, ids, n)
+
+
+def last_token_changed(model, ids, n):
+    out = right(model, ids, n)
+    out[0, -1] = 3
+    return out
+
+
+def drawn_at_random(model, ids, n):
+    """Right on the first call, as luck may have it; drawn at random on every later one."""
+    calls = drawn_at_random.calls = getattr(drawn_at_random, "calls", 0) + 1
+    if calls % 2:
+        return right(model, ids, n)
+    out = model(ids, use_cache=True)
+    produced = [out.logits[:, -1:].topk(2).indices[..., 1]]
+    for _ in range(n - 1):
+        out = model(produced[-1], cache=out.cache)
+        produced.append(out.logits[:, -1:].topk(2).indices[..., 1])
+    return torch.cat([ids, *produced], dim=-1)
+
+
 WRONG = {
     whole_sequence_fed: ("whole sequence fed", "the store held 6 and you fed 7"),
     never_passed_on: ("store not passed on", "you fed 1 token and the store held nothing"),
@@ -242,6 +275,10 @@ WRONG = {
     wrong_axis: ("argmax over the wrong axis", "as many as the vocabulary has"),
     over_the_rows: ("argmax over the wrong axis", "had the highest score"),
     every_rows_choice: ("several tokens fed", "you fed 6 tokens, and one was new"),
+    prompt_reversed: ("prompt not fed as it is", "at place 0, and the prompt has"),
+    prompt_token_skipped: ("prompt not fed as it is", "at place 4, and the prompt has"),
+    begun_again: ("begun again", "the text was begun again"),
+    last_token_changed: ("another token returned", "at place "),
     one_too_few: ("too few tokens", "returned 11 new tokens, and 12 were asked for"),
     one_too_many: ("too many tokens", "returned 13 new tokens"),
     without_the_prompt: ("prompt missing", "without the prompt"),

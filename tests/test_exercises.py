@@ -35,7 +35,13 @@ def described(step):
     return step.fed, held, held - 1
 
 
+def test_describe_needs_a_run_to_try_it_on():
+    with pytest.raises(ValueError, match="got no run"):
+        exercises.describe(described)
+
+
 def test_describe_solved(runs):
+    assert exercises.describe(lambda step: list(described(step)), *runs).passed
     assert exercises.describe(described, *runs).passed
     assert exercises.describe(stub, *runs).state == "not done yet"
 
@@ -48,6 +54,8 @@ def test_describe_solved(runs):
         (lambda s: (s.fed, s.held_before + s.fed, s.held_before + s.fed), "the first is 0"),
         (lambda s: (1, s.held_before + s.fed, s.held_before + s.fed - 1), "fed is not 1"),
         (lambda s: s.fed, "three numbers"),
+        (lambda s: ("6", "6", "5"), "three numbers"),
+        (lambda s: s.feed, "AttributeError in line"),
     ],
 )
 def test_describe_wrong(runs, wrong, hint):
@@ -119,6 +127,20 @@ def not_growing(model, ids, n):
     return torch.cat(made, dim=-1)
 
 
+def new_token_in_front(model, ids, n):
+    for _ in range(n):
+        newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
+        ids = torch.cat([newest, ids], dim=-1)
+    return ids
+
+
+def last_eight(model, ids, n):
+    for _ in range(n):
+        newest = model(ids[:, -8:], use_cache=False).logits[:, -1:].argmax(-1)
+        ids = torch.cat([ids, newest], dim=-1)
+    return ids
+
+
 def lowest_score(model, ids, n):
     for _ in range(n):
         newest = model(ids, use_cache=False).logits[:, -1:].argmin(-1)
@@ -161,6 +183,8 @@ def test_the_plain_loop_solved(model):
         (one_pass_more, "13 passes for 12 tokens"),
         (only_the_new, "(1, 18): your loop returned (1, 12)"),
         (not_growing, "did not grow"),
+        (new_token_in_front, "does not begin with the prompt"),
+        (last_eight, "feed the whole sentence at every step"),
         (lowest_score, "differs from place 6 on"),
         (small.cached_loop, "reads from a store"),
         (no_return, "return the longer ids"),
