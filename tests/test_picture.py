@@ -462,6 +462,13 @@ def test_the_courses_first_picture_is_drawn_from_a_real_run(default_model):
         kv.draw_step(run, 4, 13, 9)
 
 
+def test_what_is_no_recording_and_what_are_no_steps_are_refused():
+    with pytest.raises(TypeError, match="expected a recording"):
+        kv.draw_step(None, 0, 0, 0)
+    with pytest.raises(ValueError, match="expected several, such as range"):
+        kv.filmstrip([], steps=3)
+
+
 if __name__ == "__main__":
     BASELINE.mkdir(exist_ok=True)
     for name in sys.argv[1:] or LOOKS:
