@@ -7,18 +7,15 @@ with the place where it shows.
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from . import causes
 from .recording import record
 from .step import Step
-from .verdict import Finding, Verdict
+from .verdict import Finding, Verdict, own_frames
 
-_HERE = str(Path(__file__).parent)
 GATE = 1e-5  # largest gap allowed, over the largest number compared, in float32
 
 
@@ -131,9 +128,7 @@ def _open():
 
 def _raised(error):
     """The learner's own traceback: their lines, and the error; not ours, not the library's."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [f for f in frames if "site-packages" not in f.filename and _HERE not in f.filename]
-    lines = [f"line {f.lineno} of {f.name}:  {f.line}" for f in own]
+    lines = [f"line {f.lineno} of {f.name}:  {f.line}" for f in own_frames(error)]
     headline = f"your loop raised {type(error).__name__}: {error}"
     cause = getattr(error, "cause", "raised")  # `record` knows some of its refusals by name
     return Verdict(False, headline, cause, "\n".join(lines) or "in the call of your loop itself")

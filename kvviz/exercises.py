@@ -6,13 +6,11 @@ A check runs the learner's own function, and never shows the answer.
 from __future__ import annotations
 
 import html
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import count
+from .verdict import own_frames
 
-_HERE = str(Path(__file__).parent)
 _MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
 
 
@@ -50,7 +48,7 @@ def _tried(function, *arguments):
     except NotImplementedError:
         answer = None
     except Exception as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if _HERE not in f.filename]
+        frames = own_frames(error)
         where = f"line {frames[-1].lineno} of {frames[-1].name}" if frames else "the call"
         return None, wrong(f"your function raised {type(error).__name__} in {where}: {error}")
     if answer is None or answer is Ellipsis:

@@ -112,7 +112,7 @@ class Run(Sequence):
         step.known = torch.zeros(n_batch, held, dtype=torch.bool)
         if not held:
             return
-        candidates = [s for s in reversed(self._steps) if s.held_before + s.fed == held]
+        candidates = [s for s in reversed(self._steps) if s.columns == held]
         for batch in range(n_batch):
             for parent in candidates:
                 n_rows = parent.token_ids.shape[0]

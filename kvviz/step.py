@@ -146,8 +146,7 @@ class Step:
     def row_places(self, layer: int) -> torch.Tensor:
         """(Tq,) int64: the place of each row asked in this layer (the last ones, if fewer)."""
         self._check_layer(layer)
-        end = self.held_before + self.fed
-        return torch.arange(end - self.rows_by_layer[layer], end)
+        return torch.arange(self.columns - self.rows_by_layer[layer], self.columns)
 
     def tokens(self, batch: int = 0) -> list[int]:
         """Token ids by place, -1 where a token was stored before the recording began."""
@@ -180,7 +179,7 @@ class Step:
             raise ValueError(f"head {head}: layer {layer} has heads 0 to {self.n_heads - 1}")
 
         rows, places = self.row_places(layer), self.places(layer)
-        total = self.held_before + self.fed
+        total = self.columns
         n_places = max(total, self.slots or 0)
         filled = places >= 0
         weights, masked = None, torch.arange(n_places) > rows[:, None]

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import html
+import traceback
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _MARK = {True: "✓", False: "✗", None: "·"}
+
+_HERE = str(Path(__file__).parent)
+
+
+def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The learner's own part of a traceback: neither our lines nor an installed library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f for f in frames if "site-packages" not in f.filename and _HERE not in f.filename]
 
 
 @dataclass(frozen=True)
