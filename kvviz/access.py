@@ -87,8 +87,9 @@ class _Forge:
         attend, positions, told = self.model.attend, self.model.positions, {}
 
         def seen_positions(t, held):
-            told["positions"] = positions(t, held)
-            return told["positions"]
+            given = positions(t, held)
+            told.setdefault("positions", given)  # the pass's own: the first asked for in it
+            return given
 
         def seen_attend(layer, query, keys, values, mask):
             output, shares = attend(layer, query, keys, values, mask)
@@ -98,9 +99,11 @@ class _Forge:
             return output, shares
 
         self.model.attend, self.model.positions = seen_attend, seen_positions
+        fresh = self.model.register_forward_pre_hook(lambda *_: told.clear())
         try:
             yield
         finally:
+            fresh.remove()
             del self.model.attend, self.model.positions
 
 

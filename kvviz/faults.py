@@ -88,7 +88,7 @@ def own_key_left_out(self, layer, query, keys, values, mask):
     return Forge.attend(self, layer, query, keys[:, :, :end], values[:, :, :end], mask)
 
 
-@_instead_of(Forge.append)
+@_instead_of(Forge.append, group="keys apart from their values")
 def keys_in_front(self, past, new):
     """New keys go in front of the past, new values behind it: no key finds its own value."""
     entry = Forge.append(self, past, new)

@@ -124,15 +124,16 @@ class Forge(nn.Module):
 
         Args:
             ids: (B, Tq) int64, the tokens after those held: a prompt, a chunk or one.
-            cache: read, and left holding `ids` too. Without one, positions start at zero.
+            cache: read, and left holding `ids` too; one of your own needs `get` and `update`.
+                Without one, positions start at zero.
 
         Raises:
             TypeError: `ids` is no tensor of int64, or `cache` no `KVCache`.
             ValueError: a wrong shape, batch, number of layers or token, or too many tokens.
         """
         cache = KVCache(len(self.layers)) if cache is None else cache  # one to throw away
-        self._check(ids, cache)
-        t, held = ids.shape[1], cache.held
+        held = self._check(ids, cache)
+        t = ids.shape[1]
         positions = self.positions(t, held)
         mask = self.mask(t, held, held + t, ids.device)
         x = self.embedding[ids]  # (B, Tq, hidden_size)
@@ -201,14 +202,17 @@ class Forge(nn.Module):
         vocab, known, shape = self.config.vocab_size, self.config.max_positions, tuple(ids.shape)
         if len(shape) != 2 or not ids.numel() or ids.min() < 0 or ids.max() >= vocab:
             raise ValueError(f"expected ids (batch, tokens), 0 to {vocab - 1}, got {shape}: {ids}")
-        if not (hasattr(cache, "get") and hasattr(cache, "held")):
+        if not (hasattr(cache, "get") and hasattr(cache, "update")):
             raise TypeError(f"expected a KVCache or None, got {type(cache).__name__}")
-        if len(cache) != len(self.layers):
-            raise ValueError(f"expected a cache of {len(self.layers)} layers, got {len(cache)}")
-        if cache.held and (expected := cache.get(0).keys.shape[0]) != len(ids):
+        if (n_layers := getattr(cache, "__len__", lambda: len(self.layers))()) != len(self.layers):
+            raise ValueError(f"expected a cache of {len(self.layers)} layers, got {n_layers}")
+        past = cache.get(0)
+        if past is not None and (expected := past[0].shape[0]) != len(ids):
             raise ValueError(f"expected a batch of {expected}, as in the cache, got {len(ids)}")
-        if (total := cache.held + shape[1]) > known:
+        held = 0 if past is None else past[0].shape[2]
+        if (total := held + shape[1]) > known:
             raise ValueError(f"expected at most {known} tokens, held and fed, got {total}")
+        return held
 
     @classmethod
     def small(cls, seed: int = 0) -> Forge:

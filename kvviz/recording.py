@@ -99,7 +99,7 @@ class _Recorder:
                 f"attention_mask covers {mask.shape[1]} places, but {held} tokens are held and "
                 f"{fed} fed: expected {held + fed}"
             )
-        slots = store.slots(forward.cache)
+        slots = store.slots(forward.cache, self.way.n_layers)
         if slots is not None and held + fed > slots:
             raise ValueError(
                 f"the store has {slots} slots, {held} of them filled: {fed} more tokens do not fit"
@@ -145,7 +145,7 @@ class _Forward:
         )
         # Read before the pass: the store is changed in place, a static one's length is a tensor.
         self.cache = self.given.get("cache", self.given.get("past_key_values"))
-        self.before = store.seen(self.cache)
+        self.before = store.seen(self.cache, self.recorder.way.n_layers)
         self.held_before = max(self.before.values(), default=0)
 
     def saw(self, layer, query, key, value, mask, positions, output, weights):
@@ -191,12 +191,13 @@ class _Forward:
 
     def finish(self, output):
         n_batch, fed = self.token_ids.shape
+        n_layers = self.recorder.way.n_layers
         after_cache = store.after_pass(output, self.cache)
-        after = store.seen(after_cache)
+        after = store.seen(after_cache, n_layers)
         positions = self.positions
         if positions is None:
             positions = self.held_before + torch.arange(fed)
-        positions = positions.reshape(-1, positions.shape[-1])[:n_batch]  # several axes: the first
+        positions = positions.reshape(-1, positions.shape[-1])[:n_batch, -fed:]  # of several axes one
         mask = self.given.get("attention_mask")
         if mask is not None:
             mask = mask[:, : self.held_before + fed].cpu() == 0 if mask.ndim == 2 else None
@@ -209,8 +210,8 @@ class _Forward:
             held_before=self.held_before,
             before=self.before,
             after=after,
-            bytes=store.n_bytes(after_cache),
-            slots=store.slots(after_cache),
+            bytes=store.n_bytes(after_cache, n_layers),
+            slots=store.slots(after_cache, n_layers),
             rows_by_layer=self.rows,
             columns_by_layer=self.columns,
             pads=mask,
