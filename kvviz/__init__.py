@@ -11,6 +11,7 @@ _HOME = {
     "record": "recording",
     "machine": "readiness",
     "check": "checking",
+    "check_cache": "trial",
     "Verdict": "verdict",
     "Forge": "forge",
     "KVCache": "forge",

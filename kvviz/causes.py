@@ -72,10 +72,15 @@ def _cause_at(step, written, text, p, run):
     if held == written and fed == text[written : written + new]:
         if positions == list(range(held, held + new)):
             return None
+        ahead = positions[-1] - (held + new - 1)
         return (
             f"{at}: {run.label(fed[-1])!r} is at place {held + new - 1}, and was given position "
             f"{positions[-1]}",
-            "position not advanced",
+            "position not advanced"
+            if ahead < 0
+            else "position counted twice"
+            if ahead == 1
+            else "position miscounted",
             "Its position is the number of tokens held before it: leave position_ids out, or count "
             "them on by one each step.",
         )
@@ -132,7 +137,7 @@ def _other_prompt(step, fed, text, run):
 
 def _nothing_held(step, fed, text, written, p, run):
     at = f"step {step.index}"
-    if fed == text[: len(fed)] and len(fed) >= written:
+    if fed == text[: len(fed)] and len(fed) > written:
         return (
             f"{at}: {len(fed)} rows were computed, and nothing was read from a store",
             "store never read",
@@ -154,17 +159,27 @@ def _nothing_held(step, fed, text, written, p, run):
 
 
 def _not_the_best(step, fed, run):
-    best = int(run[step.index - 1].logits[0].argmax())
+    before = run[step.index - 1]
+    best = int(before.logits[0].argmax())
     if len(fed) > 1:
         return (
             f"step {step.index}: you fed {len(fed)} tokens, and one was new",
             "several tokens fed",
             "Take the last row of the scores before you choose: logits[:, -1:].argmax(-1).",
         )
-    if fed[0] != best:
+    found = (
+        f"step {step.index}: you fed {run.label(fed[0])!r}, but {run.label(best)!r} had the "
+        "highest score"
+    )
+    if fed[0] != best and fed[0] >= before.fed:
         return (
-            f"step {step.index}: you fed {run.label(fed[0])!r}, but {run.label(best)!r} had the "
-            "highest score",
+            found,
+            "another token fed",
+            "Feed the token that was chosen, and only that: whatever is fed stays in the store.",
+        )
+    if fed[0] != best:  # as small a number as that of a row
+        return (
+            found,
             "argmax over the wrong axis",
             "The scores were right and the choice was not: take the argmax over the last "
             "dimension, the vocabulary, of the last row.",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import causes
+from . import causes, naming
 from .recording import record
 from .step import Step
 from .verdict import Finding, Verdict, own_frames
@@ -76,7 +76,7 @@ class _Reference:
             for _ in range(n):
                 newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
                 ids = torch.cat([ids, newest], dim=-1)
-        with record(model, keep=("keys", "values"), max_bytes=2**32) as whole:
+        with record(model, keep=naming.SEEN, max_bytes=2**32) as whole:
             model(ids[:, :-1], use_cache=False)
         precision = torch.finfo(next(model.parameters()).dtype).eps
         gate = GATE * max(1.0, precision / torch.finfo(torch.float32).eps)
@@ -85,7 +85,7 @@ class _Reference:
         return cls(ids, [step.logits for step in run], whole[0], gate, ends)
 
 
-def _recorded(loop, model, ids, n, tokenizer, keep=("keys", "values", "logits")):
+def _recorded(loop, model, ids, n, tokenizer, keep=(*naming.SEEN, "logits")):
     """Run the learner's loop; a verdict instead of its result where there is nothing to judge."""
     given = ids.clone()
     with record(model, tokenizer, keep=keep, max_bytes=2**32) as run:
@@ -177,6 +177,9 @@ def _judged(out, run, ids, n, reference):
         out, run, p, n, reference.ids, scores_right=logits.step is None and logits.count > 0
     )
     first = entries if entries.step is not None else logits
+    if cause == "not recognised" and (found := naming.named(run, reference.whole, reference.gate)):
+        headline, cause, advice = found.headline, found.name, found.advice
+        step, first = found.step, found
     return Verdict(
         False,
         headline,

@@ -138,7 +138,7 @@ def stale_store(self):
     """Emptying the store empties nothing: the next text is read behind the last one."""
 
 
-@_instead_of(Forge.mask)
+@_instead_of(Forge.mask, group="mask missing")
 def prefill_without_a_mask(self, t, pos_start, pos_end, device):
     """Several rows at once are free to look ahead."""
 

@@ -197,7 +197,9 @@ class _Forward:
         positions = self.positions
         if positions is None:
             positions = self.held_before + torch.arange(fed)
-        positions = positions.reshape(-1, positions.shape[-1])[:n_batch, -fed:]  # of several axes one
+        positions = positions.reshape(-1, positions.shape[-1])[
+            :n_batch, -fed:
+        ]  # of several axes one
         mask = self.given.get("attention_mask")
         if mask is not None:
             mask = mask[:, : self.held_before + fed].cpu() == 0 if mask.ndim == 2 else None

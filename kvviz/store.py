@@ -33,7 +33,9 @@ def seen(cache, n_layers):
 
 def slots(cache, n_layers):
     """How many tokens a preallocated store has room for; None where it grows or slides."""
-    layers = [layer for layer in _layers(cache, n_layers).values() if hasattr(layer, "get_seq_length")]
+    layers = [
+        layer for layer in _layers(cache, n_layers).values() if hasattr(layer, "get_seq_length")
+    ]
     full = [int(layer.get_max_length()) for layer in layers if not layer.is_sliding]
     room = max(full, default=-1)
     return room if room > 0 else None

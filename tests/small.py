@@ -16,19 +16,21 @@ def _build(config):
     return model
 
 
-def llama(**changes):
+def llama(n_positions=97, **changes):
     sizes = dict(hidden_size=66, head_dim=22, num_attention_heads=6, num_key_value_heads=2)
     rest = dict(intermediate_size=58, num_hidden_layers=3, vocab_size=VOCAB)
-    return _build(tf.LlamaConfig(**{**sizes, **rest, "max_position_embeddings": 97, **changes}))
+    rest["max_position_embeddings"] = n_positions
+    return _build(tf.LlamaConfig(**{**sizes, **rest, **changes}))
 
 
-def gpt2():
-    return _build(tf.GPT2Config(n_embd=51, n_head=3, n_layer=2, vocab_size=VOCAB, n_positions=97))
+def gpt2(n_positions=97):
+    sizes = dict(n_embd=51, n_head=3, n_layer=2, vocab_size=VOCAB)
+    return _build(tf.GPT2Config(**sizes, n_positions=n_positions))
 
 
-def gpt_neox():
+def gpt_neox(n_positions=97):
     sizes = dict(hidden_size=66, num_attention_heads=3, intermediate_size=58)
-    rest = dict(num_hidden_layers=2, vocab_size=VOCAB, max_position_embeddings=97)
+    rest = dict(num_hidden_layers=2, vocab_size=VOCAB, max_position_embeddings=n_positions)
     return _build(tf.GPTNeoXConfig(**sizes, **rest))
 
 

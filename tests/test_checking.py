@@ -1,6 +1,7 @@
 import loops
 import pytest
 import small
+import strange_loops
 import torch
 
 from kvviz.checking import check
@@ -38,6 +39,22 @@ PROMPTS += [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), small.prompt(6)[:
 def test_no_false_alarm_on_any_prompt(llama, loop, ids):
     verdict = check(loop, llama, ids, 12)
     assert verdict.passed, verdict
+
+
+UNUSUAL = [loops.right, loops.token_by_token, loops.in_chunks, loops.copied_each_step]
+UNUSUAL += [loops.positions_by_hand, loops.static_store]
+MORE = [*PROMPTS, small.prompt(4, seed=1), small.prompt(9, seed=2), small.prompt(200)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("build", [small.llama, small.gpt2, small.gpt_neox])
+@pytest.mark.parametrize("loop", UNUSUAL)
+def test_no_false_alarm_on_any_architecture_and_precision(build, loop, dtype):
+    assert len(MORE) == 15
+    model = build(n_positions=256).to(dtype)
+    for ids in MORE:
+        verdict = check(loop, model, ids, 4)
+        assert verdict.passed, f"{ids.shape[1]} tokens: {verdict}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -86,6 +103,13 @@ def test_wrong_loops_fail_by_name(llama, loop):
     assert not verdict.passed
     assert verdict.cause == cause, verdict
     assert says in verdict.headline and verdict.advice, verdict
+
+
+@pytest.mark.parametrize("loop", strange_loops.WRONG, ids=lambda loop: loop.__name__)
+def test_a_strangers_loop_is_flagged_and_given_no_wrong_name(llama, loop):
+    verdict = check(loop, llama, small.prompt(6), 12)
+    assert not verdict.passed and verdict.cause == strange_loops.WRONG[loop], verdict
+    assert verdict.advice and verdict.headline.startswith("step ")
 
 
 OF_ANY_PROMPT = [loop for loop in loops.WRONG if loop is not loops.prompt_reversed]  # palindromes

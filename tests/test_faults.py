@@ -6,6 +6,7 @@ import torch
 
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
+from kvviz.trial import check_cache
 
 GATE = 1e-5  # largest gap allowed, over the largest number of the right result
 CHECKS = ("tokens", "logits", "entries", "chunks", "work")
@@ -106,6 +107,14 @@ class Trial:
 def test_a_fault_is_caught_by_these_checks_and_no_other(fault, seed):
     found = Trial(fault.cache_class, fault.forge_class, seed).caught_by()
     assert found == CAUGHT_BY[fault.name]
+
+
+@pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
+def test_check_cache_finds_the_same(fault):
+    """It was written apart from the trial here; both look at a text of their own."""
+    found = check_cache(fault.cache_class, fault.forge_class, ids=small.prompt(6)).findings
+    caught = [check for check, one in zip(CHECKS, found, strict=True) if not one.passed]
+    assert set(caught) - {"tokens"} == set(CAUGHT_BY[fault.name].split()) - {"tokens"}
 
 
 @pytest.mark.parametrize("seed", range(7))

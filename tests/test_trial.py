@@ -1,0 +1,191 @@
+"""A cache on trial: every mistake is flagged and given no wrong name, and nothing right is."""
+
+import pytest
+import small
+import strangers
+import torch
+
+from kvviz.faults import GALLERY
+from kvviz.forge import Forge, KVCache
+from kvviz.naming import ADVICE
+from kvviz.trial import Right, check_cache, judged
+from tools.faults import PAGE, page, rights
+
+RIGHT = {"as it is": (KVCache, Forge)} | strangers.RIGHT
+HARMLESS = "harmless in decode, wrong for chunks: "
+
+
+def findings(verdict):
+    return {finding.name: finding.passed for finding in verdict.findings}
+
+
+# -- what is right passes --------------------------------------------------------------------------
+
+LENGTHS = (1, 2, 3, 5, 6, 8, 13, 21, 34, 55)
+PROMPTS = [small.prompt(p, seed=p) for p in LENGTHS] + [small.prompt(200)]
+PROMPTS += [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), torch.tensor([[3, 3, 8, 3]])]
+PROMPTS += [small.prompt(6)[:, [0, 1, 1, 0]]]
+SHAPES = {"a head each": 6, "three over one": 2, "six over one": 1}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n_kv_heads", SHAPES.values(), ids=SHAPES)
+def test_no_false_alarm(n_kv_heads, dtype):
+    assert len(PROMPTS) == 15
+    sizes = dict(num_key_value_heads=n_kv_heads, n_positions=256)
+    model = small.llama(tie_word_embeddings=True, **sizes).to(dtype)
+    for ids in PROMPTS:
+        right = Right(model, ids, 6)
+        for name, classes in RIGHT.items():
+            verdict = judged(right, *classes)
+            assert verdict.passed and len(verdict.findings) == 5, f"{name}, {ids}: {verdict}"
+
+
+@pytest.mark.parametrize("classes", RIGHT.values(), ids=RIGHT)
+def test_what_is_right_is_told_so(classes):
+    verdict = check_cache(*classes)
+    assert verdict.mark == "✓"
+    assert verdict.headline.startswith("equal in tokens, logits, keys and values, in chunks too")
+    assert findings(verdict) == dict.fromkeys(
+        ("tokens", "logits", "keys and values", "chunks", "work"), True
+    )
+    assert max(verdict.gaps.values()) < 1e-5
+
+
+# -- what is wrong does not ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
+def test_a_fault_is_flagged_and_named(fault, seed):
+    verdict = check_cache(fault.cache_class, fault.forge_class, ids=small.prompt(6, seed=seed))
+    assert not verdict.passed and verdict.cause in (fault.name, fault.group), verdict
+    assert verdict.advice == ADVICE[verdict.cause]
+
+
+REPEATED = [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), small.prompt(1), small.prompt(23)]
+
+
+@pytest.mark.parametrize("ids", REPEATED, ids=["one token", "two in turn", "a single", "23"])
+@pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
+def test_a_fault_is_flagged_on_any_prompt_and_never_misnamed(fault, ids):
+    verdict = check_cache(fault.cache_class, fault.forge_class, ids=ids)
+    known = (fault.name, fault.group, "not recognised")
+    assert not verdict.passed and verdict.cause in known, verdict
+
+
+@pytest.mark.parametrize("wrong", strangers.WRONG, ids=lambda kind: kind.__name__)
+def test_a_strangers_mistake_is_flagged_and_given_no_wrong_name(wrong):
+    classes = (KVCache, wrong) if issubclass(wrong, Forge) else (wrong, Forge)
+    verdict = check_cache(*classes)
+    assert not verdict.passed and verdict.cause == strangers.WRONG[wrong], verdict
+    assert "No mistake known here" in verdict.advice or verdict.cause != "not recognised"
+
+
+def test_the_page_of_faults_is_what_the_checks_say(default_model):
+    """Small and default model; also: some fault is seen by one check alone."""
+    written = page(rights(*default_model))
+    assert written == PAGE.read_text(), "run: python -m tools.faults"
+    assert len(GALLERY) >= 15 and "not recognised" not in written
+    lines = [line.split(" | ") for line in written.splitlines() if "✗" in line][1:]
+    assert len(lines) == len(GALLERY)
+    caught = {tuple(line[first : first + 5]) for line in lines for first in (1, 6)}
+    assert ("·", "·", "✗", "✗", "·") in caught  # tokens and logits equal, one token at a time
+    assert ("·", "·", "·", "·", "✗") in caught  # only the work gives it away
+    assert ("·", "·", "·", "✗", "·") in caught  # only a chunk does
+    for line in lines:
+        assert line[-1].strip(" |") in {
+            GALLERY[line[0].strip("| ")].name,
+            GALLERY[line[0].strip("| ")].group,
+        }
+
+
+@pytest.mark.parametrize("name", ["keys and values in front", "keys and values reversed"])
+def test_a_store_in_another_order_is_harmless_in_decode_and_wrong_for_chunks(name):
+    verdict = check_cache(*GALLERY[name][2:4])
+    assert verdict.headline.startswith(HARMLESS) and verdict.cause == "wrong order"
+    seen = {"tokens": True, "logits": True, "keys and values": False, "chunks": False, "work": True}
+    assert findings(verdict) == seen
+
+
+def test_a_text_that_repeats_itself_hides_no_mistake():
+    """Values all alike give the same blend wherever attention looks."""
+    ids = torch.full((1, 7), 9)
+    assert not any("another text" in remark for remark in check_cache(ids=ids).remarks)
+    verdict = check_cache(*GALLERY["window nobody asked for"][2:4], ids=small.prompt(1))
+    assert verdict.cause == "window nobody asked for" and "another text" in verdict.remarks[0]
+
+
+def test_equal_logits_and_another_cache_is_said_to_be_harmless_to_the_text():
+    verdict = check_cache(*GALLERY["counter left behind"][2:4])
+    assert verdict.headline.startswith("harmless to the text: step 0: the token at place 0")
+    assert "place 7" in verdict.headline
+
+
+def test_the_first_difference_has_a_place():
+    verdict = check_cache(*GALLERY["written twice"][2:4])
+    assert (verdict.step, verdict.layer, verdict.place) == (1, 0, 5)
+    late = check_cache(strangers.SwapsInOneLayer)
+    assert late.layer == 2 and late.headline.startswith("step 1, layer 2: ")
+
+
+# -- what cannot be judged -------------------------------------------------------------------------
+
+
+class Stub(KVCache):
+    def update(self, layer, entry):
+        raise NotImplementedError
+
+
+class Raises(KVCache):
+    def get(self, layer):
+        return self.entries[layer]
+
+
+def test_a_stub_is_not_done_yet():
+    verdict = check_cache(Stub)
+    assert verdict.cause == "not done yet" and repr(verdict).startswith("· not done yet")
+
+
+def test_an_exception_is_told_in_the_learners_lines():
+    verdict = check_cache(Raises)
+    assert verdict.headline.startswith("it raised AttributeError")
+    assert "of get:  return self.entries[layer]" in verdict.advice
+    assert "kvviz/" not in verdict.advice
+
+
+BAD = {
+    "cache_class: expected a class, got an instance": (TypeError, dict(cache_class=KVCache(4))),
+    "forge_class: expected a subclass of Forge, got KVCache": (
+        TypeError,
+        dict(forge_class=KVCache),
+    ),
+    "n must be at least 3": (ValueError, dict(n=2)),
+    "one prompt, ids of shape": (ValueError, dict(ids=torch.ones(2, 3, dtype=torch.int64))),
+    "at most 97 tokens, held and fed, got 98": (ValueError, dict(ids=small.prompt(90), n=9)),
+    "expected a Llama": (ValueError, dict(model="llama")),
+}
+
+
+@pytest.mark.parametrize(("message", "given"), BAD.items(), ids=range(len(BAD)))
+def test_bad_input_is_refused_at_the_door(message, given):
+    error, arguments = given
+    with pytest.raises(error, match=message):
+        check_cache(**arguments)
+
+
+def test_a_cache_needs_only_get_update_and_reset():
+    class Least:
+        def __init__(self, n_layers):
+            self.entries = [None] * n_layers
+
+        def get(self, layer):
+            return self.entries[layer]
+
+        def update(self, layer, entry):
+            self.entries[layer] = entry
+
+        def reset(self):
+            self.entries = [None] * len(self.entries)
+
+    assert check_cache(Least).passed

@@ -1,0 +1,51 @@
+"""The table of faults: which check catches each, and the name it is given.
+
+python -m tools.faults writes it to docs/faults.md; a test holds the file to what the checks say.
+"""
+
+from pathlib import Path
+
+from kvviz.faults import GALLERY
+from kvviz.trial import Right, judged
+
+PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
+PROMPT = "The first law of motion states"
+TITLE = """# Faults, and the checks that catch them
+
+Every broken cache of `kvviz.faults`, judged by `kv.check_cache`: six tokens and twelve new ones,
+against one pass without a cache. ✗ where a check catches it: **T**okens, **L**ogits, **K**eys and
+values as attention saw them, **C**hunks of 3 + 1 + 2, **W**ork. "Tokens equal" is said of this
+prompt alone. Written by `python -m tools.faults`.
+
+| fault | T | L | K | C | W | T | L | K | C | W | named |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+| | small | random | model | | | default | model | | | | |
+"""
+
+
+def row(fault, verdicts) -> str:
+    """One line of the table: what caught it on each model, and the name it was given on both."""
+    marks = ["·" if finding.passed else "✗" for v in verdicts for finding in v.findings]
+    names = dict.fromkeys(verdict.cause for verdict in verdicts)
+    return f"| {fault.name} | {' | '.join(marks)} | {', '.join(names)} |\n"
+
+
+def page(rights) -> str:
+    """The whole page, from what is right on each model."""
+    rows = [
+        row(fault, [judged(right, fault.cache_class, fault.forge_class) for right in rights])
+        for fault in GALLERY.values()
+    ]
+    return TITLE + "".join(rows)
+
+
+def rights(model, tokenizer) -> list[Right]:
+    """What is right on the small model, and on this one."""
+    ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+    return [Right(), Right(model, ids)]
+
+
+if __name__ == "__main__":
+    import kvviz as kv
+
+    PAGE.write_text(page(rights(*kv.load_model())))
