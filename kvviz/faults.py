@@ -61,7 +61,7 @@ def keys_stored_before_rotation(self, past, new):
     """In decode the key goes in as it was before rotation, which is a key at place 0."""
     if past is not None:  # turn it back by as much as it was turned
         places = self.positions(new.keys.shape[2], past.keys.shape[2])
-        new = new._replace(keys=self.rotate(new.keys, -places))
+        new = new._replace(keys=self.rotate(new.keys, self.turns(-places)))
     return Forge.append(self, past, new)
 
 
@@ -70,7 +70,7 @@ def keys_rotated_twice(self, past, new):
     """Keys are rotated when they are stored, and all of them again each time they are read."""
     if past is not None:
         places = self.positions(past.keys.shape[2], 0)
-        past = past._replace(keys=self.rotate(past.keys, places))
+        past = past._replace(keys=self.rotate(past.keys, self.turns(places)))
     return Forge.append(self, past, new)
 
 

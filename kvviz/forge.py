@@ -134,11 +134,11 @@ class Forge(nn.Module):
         cache = KVCache(len(self.layers)) if cache is None else cache  # one to throw away
         held = self._check(ids, cache)
         t = ids.shape[1]
-        positions = self.positions(t, held)
+        turns = self.turns(self.positions(t, held))
         mask = self.mask(t, held, held + t, ids.device)
         x = self.embedding[ids]  # (B, Tq, hidden_size)
         for number, layer in enumerate(self.layers):
-            blend, entry = self._attention(number, layer, x, positions, mask, cache.get(number))
+            blend, entry = self._attention(number, layer, x, turns, mask, cache.get(number))
             cache.update(number, entry)
             x = x + blend
             normed = F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.config.norm_eps)
@@ -146,13 +146,13 @@ class Forge(nn.Module):
         x = F.rms_norm(x, x.shape[-1:], self.norm, self.config.norm_eps)
         return x @ self.embedding.T  # the output head is tied to the embedding
 
-    def _attention(self, number, layer, x, positions, mask, past):
+    def _attention(self, number, layer, x, turns, mask, past):
         def heads(projected):  # (B, Tq, heads * D) -> (B, heads, Tq, D)
             return projected.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
 
         normed = F.rms_norm(x, x.shape[-1:], layer.attention_norm, self.config.norm_eps)
-        query = self.rotate(heads(normed @ layer.query.T), positions)
-        key = self.rotate(heads(normed @ layer.key.T), positions)
+        query = self.rotate(heads(normed @ layer.query.T), turns)
+        key = self.rotate(heads(normed @ layer.key.T), turns)
         value = heads(normed @ layer.value.T)  # a value carries no place
         entry = self.append(past, KVEntry(key, value))
         output, _ = self.attend(number, query, entry.keys, entry.values, mask)
@@ -162,10 +162,14 @@ class Forge(nn.Module):
         """(Tq,) int64: the places of `t` new tokens, counted on from those held."""
         return torch.arange(held, held + t)
 
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of the angles at these places, each (Tq, D/2): once for all layers."""
+        angles = positions[:, None] * self.frequencies
+        return angles.cos().to(self.embedding), angles.sin().to(self.embedding)
+
+    def rotate(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
         """Turn each pair of numbers in `x` (B, heads, Tq, D) by an angle that grows with place."""
-        angles = positions[:, None] * self.frequencies  # (Tq, D/2)
-        cos, sin = angles.cos().to(x), angles.sin().to(x)
+        cos, sin = turns
         first, second = x.chunk(2, dim=-1)  # a pair is number i and number i + D/2
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 

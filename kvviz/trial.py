@@ -145,7 +145,11 @@ class _Trial:
 
     def _named(self, run):
         right = self.right
-        return naming.named(run, right.whole, GATE, turn=right.forge.rotate, earlier=EARLIER)
+
+        def turn(keys, places):
+            return right.forge.rotate(keys, right.forge.turns(places))
+
+        return naming.named(run, right.whole, GATE, turn=turn, earlier=EARLIER)
 
     # -- what is compared ------------------------------------------------------------------------
 

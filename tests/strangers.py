@@ -239,11 +239,11 @@ class PositionsClamped(Forge):
 class PairsInDecode(Forge):
     """Single tokens are rotated in adjacent pairs, longer feeds in halves."""
 
-    def rotate(self, x, positions):
-        if len(positions) > 1:
-            return super().rotate(x, positions)
+    def rotate(self, x, turns):
+        if len(turns[0]) > 1:
+            return super().rotate(x, turns)
         halves = torch.cat([x[..., ::2], x[..., 1::2]], dim=-1)
-        return torch.stack(super().rotate(halves, positions).chunk(2, -1), -1).flatten(-2)
+        return torch.stack(super().rotate(halves, turns).chunk(2, -1), -1).flatten(-2)
 
 
 class SharedScratch(Forge):

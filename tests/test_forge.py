@@ -262,12 +262,14 @@ def test_a_match_depends_on_the_distance_and_place_zero_is_not_turned():
     x = torch.randn(2, 1, 3, 1, 14, generator=torch.Generator().manual_seed(0)).double()
 
     def match(*places):
-        query, key = (forge.rotate(x[i], torch.tensor([place])) for i, place in enumerate(places))
+        query, key = (
+            forge.rotate(x[i], forge.turns(torch.tensor([place]))) for i, place in enumerate(places)
+        )
         return query @ key.transpose(2, 3)
 
     torch.testing.assert_close(match(5, 2), match(85, 82), rtol=0, atol=1e-4)
     assert (match(5, 2) - match(5, 3)).abs().max() > 0.1
-    assert torch.equal(forge.rotate(x[0], torch.tensor([0])), x[0])
+    assert torch.equal(forge.rotate(x[0], forge.turns(torch.tensor([0]))), x[0])
 
 
 def test_attend_is_the_one_function_to_look_on_from():
