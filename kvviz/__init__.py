@@ -12,6 +12,7 @@ _HOME = {
     "machine": "readiness",
     "check": "checking",
     "check_cache": "trial",
+    "gap": "trial",
     "Verdict": "verdict",
     "Forge": "forge",
     "KVCache": "forge",

@@ -111,7 +111,7 @@ def _pairs(n: int) -> str:
 
 def _odd(n: dict[str, int]) -> list[str]:
     """Clauses for columns that are out of the ordinary."""
-    parts = [f"{n['before']} of them stored before the recording"] if n["before"] else []
+    parts = [f"{n['before']} of them not as written there in this run"] if n["before"] else []
     parts += [f"{count(n['gone'], 'column')} out of the window"] if n["gone"] else []
     parts += [f"{count(n['empty'], 'slot')} empty"] if n["empty"] else []
     return parts + ([f"{count(n['pad'], 'column')} of padding"] if n["pad"] else [])

@@ -98,11 +98,11 @@ class Scene:
         """For which place each column was rotated; None if for some of them no place fits."""
         if self.turn is None or ours.shape != right.shape:
             return None
-        candidates, given = torch.arange(2 * self.end + self.earlier + 2), []
+        candidates, given = torch.arange(-self.end, 2 * self.end + self.earlier + 2), []
         for i, place in enumerate(places):
             plain = self.turn(right[None, :, i : i + 1], torch.tensor([-place]))
             every = self.turn(plain.expand(-1, -1, len(candidates), -1), candidates)[0]
-            fit = near(ours[:, i : i + 1], every)[0].nonzero()[:, 0].tolist()
+            fit = candidates[near(ours[:, i : i + 1], every)[0]].tolist()
             if not fit:
                 return None
             given.append(place if place in fit else fit[0])

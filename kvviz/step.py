@@ -27,8 +27,9 @@ class Square:
     Attributes:
         tokens: N texts, as the tokenizer decodes them.
         columns: N states: "new", "again" (computed before, and now once more), "read" (from the
-            store), "before" (read; stored before the recording began), "pad", "empty" (a slot
-            with nothing in it), "gone" (fell out of this layer's window).
+            store), "before" (read; not the key that this recording saw written there: older than
+            it, or moved), "pad", "empty" (a slot with nothing in it), "gone" (fell out of this
+            layer's window).
         rows: Tq places, ascending; `row_states` says "new", "again" or "pad" of each.
         weights: (Tq, N) float32, NaN where the layer had no such column; None if not kept.
         masked: (Tq, N) bool, true where the mask let nothing through.
@@ -149,7 +150,7 @@ class Step:
         return torch.arange(self.columns - self.rows_by_layer[layer], self.columns)
 
     def tokens(self, batch: int = 0) -> list[int]:
-        """Token ids by place, -1 where a token was stored before the recording began."""
+        """Token ids by place, -1 where the key is not what this recording saw written."""
         ids = torch.full((self.columns,), -1)
         step, row, alive = self, batch, torch.ones(self.columns, dtype=torch.bool)
         while True:  # back through the steps that left what this one read

@@ -32,7 +32,7 @@ STATES = {
     "new": "new",
     "again": "computed again",
     "read": "read from the store",
-    "before": "held from before",
+    "before": "not as written there",
     "masked": "masked",
     "not computed": "not computed",
     "not kept": "attention not kept",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dis
 import html
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _MARK = {True: "✓", False: "✗", None: "·"}
+
+_EMPTY = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
 
 _HERE = str(Path(__file__).parent)
 
@@ -16,6 +19,15 @@ def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
     """The learner's own part of a traceback: neither our lines nor an installed library's."""
     frames = traceback.extract_tb(error.__traceback__)
     return [f for f in frames if "site-packages" not in f.filename and _HERE not in f.filename]
+
+
+def unwritten(function) -> bool:
+    """Whether a function of the learner's has no lines yet: no words either, its body is `...`."""
+    if not hasattr(function, "__code__") or function.__doc__:
+        return False
+    does = [each for each in dis.get_instructions(function) if each.opname not in _EMPTY]
+    returns = [each.argval for each in dis.get_instructions(function) if "CONST" in each.opname]
+    return not does and returns in ([None], [...])
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def test_sentence_of_the_plain_loop():
         (padded(), "step 0, batch row 1, layer 13, head 8: 5 rows ask 5 columns; "),
         (padded(), "; 2 columns of padding; "),
         (decode(weights=None), "; attention was not kept"),
-        (square(["before", "new"], [1], ["new"]), "1 of them stored before the recording"),
+        (square(["before", "new"], [1], ["new"]), "1 of them not as written there in this run"),
         (decode(gap=0.13), "not to be trusted: weights times values miss the output by 13%"),
     ],
 )

@@ -121,7 +121,8 @@ def test_make_says_so_when_there_is_no_python(tmp_path):
 
 def test_nothing_but_our_folder_is_packaged_with_its_data():
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    assert setuptools["packages"] == ["kvviz"]
+    rooms = sorted(p.parent for p in (ROOT / "kvviz").rglob("__init__.py"))
+    assert setuptools["packages"] == [".".join(p.relative_to(ROOT).parts) for p in rooms]
     data = [p for p in (ROOT / "kvviz").iterdir() if p.is_file() and p.suffix != ".py"]
     for path in data:
         assert any(fnmatch(path.name, g) for g in setuptools["package-data"]["kvviz"]), path.name

@@ -1,61 +1,9 @@
-"""What each exercise's check says: done, not done yet, or what is wrong and where to look.
-
-A check runs the learner's own function, and never shows the answer.
-"""
+"""Notebooks 00 to 02: reading a step, counting, the plain loop, what may be used again."""
 
 from __future__ import annotations
 
-import html
-from dataclasses import dataclass
-
-from . import count
-from .verdict import own_frames
-
-_MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
-
-
-@dataclass(frozen=True)
-class Feedback:
-    """What a check found: `state` is "passed", "not done yet" or "not right yet"."""
-
-    state: str
-    says: str
-
-    @property
-    def passed(self) -> bool:
-        return self.state == "passed"
-
-    def __repr__(self):
-        return f"{_MARK[self.state]} {self.state}: {self.says}"
-
-    def _repr_html_(self):
-        says = html.escape(self.says).replace("\n", "<br>")
-        return f"<p><strong>{_MARK[self.state]} {self.state}</strong>: {says}</p>"
-
-
-def passed(says):
-    return Feedback("passed", says)
-
-
-def wrong(says):
-    return Feedback("not right yet", says)
-
-
-def _tried(function, *arguments):
-    """The learner's answer, and feedback instead where there is none to judge."""
-    try:
-        answer = function(*arguments)
-    except NotImplementedError:
-        answer = None
-    except Exception as error:
-        frames = own_frames(error)
-        where = f"line {frames[-1].lineno} of {frames[-1].name}" if frames else "the call"
-        return None, wrong(f"your function raised {type(error).__name__} in {where}: {error}")
-    if answer is None or answer is Ellipsis:
-        return None, Feedback(
-            "not done yet", "replace the ... with your own lines, and return the result"
-        )
-    return answer, None
+from .. import count
+from .feedback import Feedback, passed, tried, wrong
 
 
 def describe(function, *runs) -> Feedback:
@@ -63,7 +11,7 @@ def describe(function, *runs) -> Feedback:
     if not runs:
         raise ValueError("describe takes your function and the runs to try it on, and got no run")
     for step in (step for run in runs for step in run):
-        answer, problem = _tried(function, step)
+        answer, problem = tried(function, step)
         if problem:
             return problem
         answer = tuple(answer) if isinstance(answer, list) else answer
@@ -99,7 +47,7 @@ def positions(function) -> Feedback:
     cases = [(20, 200), (6, 12), (1, 2), (5, 1), (7, 0)]
     answers = []
     for case in cases:
-        answer, problem = _tried(function, *case)
+        answer, problem = tried(function, *case)
         if problem:
             return problem
         answers.append(answer)
@@ -137,11 +85,11 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
 
     `function(model, ids, n)` takes ids (1, p) and returns them with n new ones, (1, p + n).
     """
-    from .recording import record
+    from ..recording import record
 
     before = ids.clone()
     with record(model, keep=()) as run:
-        out, problem = _tried(function, model, ids, n)
+        out, problem = tried(function, model, ids, n)
     if problem and run and problem.state == "not done yet":
         return wrong("your loop ran the model but returned nothing: return the longer ids")
     if problem:
@@ -206,7 +154,7 @@ def reusable(function, first, base, last) -> Feedback:
     cases = {"first": (first, base), "last": (last, base), "rounding": (rounded, base)}
     answers, right = {}, {}
     for name, (a, b) in cases.items():
-        answers[name], problem = _tried(function, a, b)
+        answers[name], problem = tried(function, a, b)
         if problem:
             return problem
         shape = tuple(getattr(answers[name], "shape", ()))

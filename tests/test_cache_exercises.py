@@ -1,0 +1,273 @@
+"""Notebooks 04 to 06: stub not done, solution passes, each typical wrong answer has its hint."""
+
+import pytest
+import small
+import torch
+
+from kvviz import exercises
+from kvviz.forge import Forge, KVCache, causal_mask
+from kvviz.trial import check_cache, gap
+
+X, Y, Z = exercises.X, exercises.Y, exercises.Z
+
+
+def stub(*_): ...
+
+
+# -- 04: the cache -------------------------------------------------------------------------------
+
+
+class Open:
+    def __init__(self, n_layers): ...
+
+    def get(self, layer): ...
+
+    def update(self, layer, entry): ...
+
+    def reset(self): ...
+
+
+class Appends(KVCache):
+    def update(self, layer, entry):
+        if (past := self.get(layer)) is not None:
+            entry = type(entry)(*(torch.cat(pair, dim=2) for pair in zip(past, entry, strict=True)))
+        super().update(layer, entry)
+
+
+class OneSlot(Open):
+    entry = None
+
+    def get(self, layer):
+        return self.entry
+
+    def update(self, layer, entry):
+        self.entry = entry
+
+    def reset(self):
+        self.entry = None
+
+
+class NeverReset(KVCache):
+    def reset(self):
+        self.slots = []
+
+
+def test_a_cache_without_lines_is_not_done_yet():
+    assert check_cache(Open).cause == "not done yet"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause", "hint"),
+    [
+        (Appends, "written twice", "`update` replaces, it never adds"),
+        (OneSlot, "one slot for all layers", "each layer has a slot of its own"),
+        (NeverReset, "stale store", "reset must empty every slot"),
+    ],
+)
+def test_a_wrong_cache_is_named_even_where_it_raises(wrong, cause, hint):
+    verdict = check_cache(wrong)
+    assert verdict.cause == cause and hint in verdict.advice, verdict
+
+
+# -- 04: the mask --------------------------------------------------------------------------------
+
+
+def test_causal_mask_solved():
+    assert exercises.causal_mask(stub).state == "not done yet"
+    assert exercises.causal_mask(causal_mask).passed
+    assert exercises.causal_mask(lambda t, start, end: torch.ones(t, end).tril(start).bool()).passed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (lambda t, s, e: torch.ones(t, t).tril().bool(), "your mask is 3 x 3. Held keys need"),
+        (lambda t, s, e: torch.ones(t, e).tril().bool(), "sees 1 key and should see 5"),
+        (lambda t, s, e: torch.ones(t, e).tril(s), "got (6, 6), torch.float32"),
+        (lambda t, s, e: ~torch.ones(t, e).tril(s).bool(), "Turn it round"),
+        (lambda t, s, e: torch.ones(t, e).tril(s - 1).bool(), "A token looks at its own key too"),
+        (lambda t, s, e: torch.ones(t, e).bool(), "row 0, at place 0, may see place 1"),
+        (lambda t, s, e: [[True] * e] * t, "expected truths, a bool tensor (6, 6); got list"),
+        (lambda t, s, e: t.tril(), "AttributeError in line"),
+        (
+            lambda t, s, e: causal_mask(t, s, e) if t > 1 else torch.arange(e)[None] < 1,
+            "1 row on 6",
+        ),
+    ],
+)
+def test_causal_mask_wrong(wrong, hint):
+    feedback = exercises.causal_mask(wrong)
+    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+
+
+# -- 04: a prompt in chunks ----------------------------------------------------------------------
+
+
+def chunked(forge, ids, sizes):
+    cache = KVCache(len(forge.layers))
+    return torch.cat([forge(chunk, cache) for chunk in ids.split(sizes, dim=1)], dim=1), cache
+
+
+def new_cache_each(forge, ids, sizes):
+    for chunk in ids.split(sizes, dim=1):
+        cache = KVCache(len(forge.layers))
+        logits = forge(chunk, cache)
+    return logits, cache
+
+
+def prefixes(forge, ids, sizes):
+    cache = KVCache(len(forge.layers))
+    return [forge(ids[:, :end], cache) for end in (3, 4, 6)][-1], cache
+
+
+def at_once(forge, ids, sizes):
+    cache = KVCache(len(forge.layers))
+    return forge(ids, cache), cache
+
+
+def last_chunk_only(forge, ids, sizes):
+    logits, cache = chunked(forge, ids, sizes)
+    return logits[:, -2:], cache
+
+
+def other_order(forge, ids, sizes):
+    return chunked(forge, ids.flip(1), sizes)
+
+
+def empty_cache_returned(forge, ids, sizes):
+    return chunked(forge, ids, sizes)[0], KVCache(len(forge.layers))
+
+
+def other_sizes(forge, ids, sizes):
+    return chunked(forge, ids, [2, 2, 2])
+
+
+def nothing(forge, ids, sizes):
+    chunked(forge, ids, sizes)
+
+
+@pytest.fixture(scope="module")
+def forge():
+    return Forge.small()
+
+
+def test_chunked_prefill_solved(forge):
+    assert exercises.chunked_prefill(stub, forge, small.prompt(6)).state == "not done yet"
+    feedback = exercises.chunked_prefill(chunked, forge, small.prompt(6))
+    assert feedback.passed and feedback.says.startswith("rows 3, 1, 2")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (new_cache_each, "the store held nothing. Every chunk goes into the same cache"),
+        (prefixes, "the store held 3 and you fed 4, from the beginning"),
+        (at_once, "rows 6: the whole prompt went in at once"),
+        (last_chunk_only, "join the chunks' along dim 1"),
+        (other_order, "are the chunks in their order"),
+        (empty_cache_returned, "holds 0 tokens, and 6 were fed"),
+        (other_sizes, "rows [2, 2, 2], and chunks of [3, 1, 2]"),
+        (nothing, "your function returned nothing"),
+        (lambda forge, ids, sizes: forge(ids), "return two things"),
+    ],
+)
+def test_chunked_prefill_wrong(forge, wrong, hint):
+    feedback = exercises.chunked_prefill(wrong, forge, small.prompt(6))
+    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+
+
+# -- 05: rounding or bug -------------------------------------------------------------------------
+
+
+def test_is_rounding_solved():
+    assert exercises.is_rounding(stub).state == "not done yet"
+    assert exercises.is_rounding(lambda g32, g64, scale: g64 <= 1e-9 * scale).passed
+    assert exercises.is_rounding(lambda g32, g64, scale: g64 <= 1e-6 * g32).passed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (lambda g32, g64, scale: g32 <= 1e-5, "Logits reach 33"),
+        (lambda g32, g64, scale: g32 <= 1e-5 * scale, "A tiny bug passes"),
+        (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "A tiny bug passes"),
+        (lambda g32, g64, scale: g32 / g64 > 1e6, "ZeroDivisionError"),
+    ],
+)
+def test_is_rounding_wrong(wrong, hint):
+    feedback = exercises.is_rounding(wrong)
+    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+
+
+def test_in_float64_rounding_falls_and_a_bug_does_not_move():
+    from kvviz.faults import kept_in_float16, position_counted_twice
+
+    right, wide = (gap(dtype=dtype) for dtype in (torch.float32, torch.float64))
+    assert 0 < right.size <= 1e-5 * right.scale and wide.size <= 1e-7 * right.size
+    for fault in (kept_in_float16, position_counted_twice):
+        sizes = [gap(*fault[2:4], dtype=d).size for d in (torch.float32, torch.float64)]
+        assert 0.5 < sizes[0] / sizes[1] < 2 and sizes[0] > 1e-5 * right.scale
+
+
+# -- 06: X, Y and Z ------------------------------------------------------------------------------
+
+ANSWERS = {"X": "wrong order", "Y": "position counted twice", "Z": "store never read"}
+
+
+def test_diagnose_solved():
+    assert exercises.diagnose({"X": ..., "Y": ..., "Z": ...}).state == "not done yet"
+    assert exercises.diagnose(ANSWERS).passed
+    assert exercises.diagnose(ANSWERS | {"X": "keys and values in front"}).passed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ({"X": "fine"}, "Feed 3 + 1 + 2"),
+        ({"X": "precision"}, "more than rounding"),
+        ({"Y": "precision"}, "Rounding would touch the values too"),
+        ({"Y": "fine"}, "equal on this prompt"),
+        ({"Z": "fine"}, "count the rows"),
+        ({"Y": "written twice"}, "Which check caught it"),
+        ({"Y": "off by one"}, "is none of these: counter left behind"),
+    ],
+)
+def test_diagnose_wrong(wrong, hint):
+    feedback = exercises.diagnose(ANSWERS | wrong)
+    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+
+
+def mended(broken, method, **lines):
+    return type(f"Mended{broken.__name__}", (broken,), {method: getattr(Forge, method)} | lines)
+
+
+RIGHT = {"X": mended(X, "append"), "Y": mended(Y, "positions"), "Z": mended(Z, "forward")}
+
+
+def test_mended_solved():
+    assert exercises.mended(**RIGHT).passed
+    assert (
+        exercises.mended(**RIGHT | {"X": mended(X, "append", append=stub)}).state == "not done yet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ({"X": X}, "X, harmless in decode, wrong for chunks"),
+        ({"Y": Y}, "Y, step 1: the token at place 6 was rotated as if it stood at place 7"),
+        ({"Y": mended(Y, "positions", positions=lambda self, t, held: torch.arange(t))}, "offset"),
+        ({"Z": Z}, "Z, step 1: 7 rows were computed for 1 fed"),
+        ({"X": Forge}, "class MendedX(kv.exercises.X)"),
+    ],
+)
+def test_mended_wrong(wrong, hint):
+    feedback = exercises.mended(**RIGHT | wrong)
+    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+
+
+def test_the_tasks_door():
+    with pytest.raises(ValueError, match="answers for X, Y and Z, and got"):
+        exercises.diagnose({"X": "fine"})
+    with pytest.raises(ValueError, match=r"X=..., Y=... and Z=..., and got \['X'\]"):
+        exercises.mended(X=X)
