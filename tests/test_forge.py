@@ -171,6 +171,8 @@ def test_the_default_model_agrees_with_itself(default_model, sizes):
     ids = tokenizer(PROMPTS[0], return_tensors="pt").input_ids
     whole = forge(ids)
     assert gap(fed(forge, ids, sizes)[0], whole) <= GATE
+    forge.double()  # a copy: the library's weights stay as they are
+    assert gap(fed(forge, ids, sizes)[0], forge(ids)) <= 1e-9
 
 
 def test_two_rows_are_two_texts():

@@ -7,6 +7,7 @@ import torch
 from kvviz.forge import Forge, KVCache
 from kvviz.recording import record
 from kvviz.step import KEEP
+from kvviz.widget import stepper
 
 
 def plain(forge, ids, n):
@@ -63,6 +64,19 @@ def test_chunks_are_recorded(forge):
             forge(chunk, cache)
     assert run.rows == [3, 1, 2] and run[2].square(0, 0).rows == (4, 5)
     assert run[2].square(0, 0).masked.tolist() == [[False] * 5 + [True], [False] * 6]
+
+
+def test_the_stepper_walks_both_loops(forge):
+    with record(forge) as uncached:
+        plain(forge, small.prompt(6), 4)
+    with record(forge) as run:
+        cached(forge, small.prompt(6), 4)
+    walk = stepper(run, uncached, layer=3, head=5)
+    assert "step 0, layer 3, head 5: 6 rows ask 6 columns" in walk.sentence
+    walk.step = 3
+    assert "1 row asks 9 columns" in walk.sentence and walk.frame.startswith(b"\x89PNG")
+    walk.cached = False
+    assert "9 rows ask 9 columns" in walk.sentence
 
 
 def test_the_default_models_weights_give_the_librarys_recording(default_model):
