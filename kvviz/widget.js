@@ -88,9 +88,10 @@ function render({ model, el }) {
   function go(change, told = false) {
     Object.assign(now, change);
     now.step = around(now.step);
-    now.head = Math.min(now.head, heads.get(now.layer) - 1);
-    if (head.length !== heads.get(now.layer))
-      head.replaceChildren(...Array.from(Array(heads.get(now.layer)), (_, n) => new Option(n, n)));
+    const there = heads.get(now.layer);
+    if (!there.includes(now.head)) now.head = there.findLast((n) => n < now.head) ?? there[0];
+    if (`${[...head.options].map((each) => each.value)}` !== `${there}`)
+      head.replaceChildren(...there.map((n) => new Option(n, n)));
     [slider.value, layer.value, head.value] = [now.step, now.layer, now.head];
     cached.checked = now.cached;
     number.textContent = `${now.step} / ${about.steps - 1}`;

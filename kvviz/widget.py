@@ -36,7 +36,7 @@ class Stepper(anywidget.AnyWidget):
         width, height = self._frames.size
         about = {
             "steps": self._steps,
-            "heads": list(heads.items()),
+            "heads": [(layer, list(range(n))) for layer, n in heads.items()],
             "switch": len(runs) > 1 and not beside,
             "width": width,
             "height": height,
