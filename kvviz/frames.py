@@ -1,8 +1,7 @@
 """A stepper's frames: `layout.grid`'s figures, all of one size, turned into PNG bytes fast.
 
 Nothing is drawn in another way than in a `Picture`. What is slow there is done once here: words
-are kept as stamps, all hatched cells are one path, and only inked pixels are looked up in the
-palette.
+are kept as stamps, and only inked pixels are looked up in the palette.
 """
 
 import gc
@@ -14,8 +13,6 @@ from functools import cache
 import numpy as np
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import to_rgb
-from matplotlib.patches import PathPatch
-from matplotlib.path import Path
 from PIL import Image
 
 from kvviz import layout, picture, say, style
@@ -144,7 +141,7 @@ class Press:
             for ax in axes:
                 ax.apply_aspect()
                 for cells in sorted(ax.collections, key=lambda artist: artist.zorder):
-                    (_one_path(cells) if cells.get_hatch() else cells).draw(self._paper)
+                    cells.draw(self._paper)
             for ax in axes:
                 for words in ax.texts:
                     self._stamp(pixels, words)
@@ -174,14 +171,6 @@ class Press:
         part = coverage[: under.shape[0], : under.shape[1], None] / np.float32(255)
         color = 255 * np.array(to_rgb(words.get_color()), dtype=np.float32)
         under[:] = np.rint(under + part * (color - under))
-
-
-def _one_path(cells) -> PathPatch:
-    """Hatched cells as one path: a hatch is laid out anew for every path, and that is slow."""
-    path = Path.make_compound_path(*cells.get_paths())
-    looks = {"facecolor": cells.get_facecolor()[0], "linewidth": cells.get_linewidth()[0]}
-    looks |= {"edgecolor": cells.get_edgecolor()[0], "hatch": cells.get_hatch()}
-    return PathPatch(path, **looks, transform=cells.get_transform(), snap=True)
 
 
 @cache

@@ -6,6 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.font_manager import FontProperties
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 from kvviz import style, text
 
@@ -21,6 +23,15 @@ class Cells(PolyCollection):
         super().__init__(corners, **{"linewidths": 0, **looks})
         self.role, self.state, self.places = role, state, tuple(places)
         self.set_gid(f"{role}:{state}")
+
+    def draw(self, renderer):
+        """Hatched cells as one path: a hatch is laid out anew for every path, and that is slow."""
+        if not self.get_hatch():
+            return super().draw(renderer)
+        path = Path.make_compound_path(*self.get_paths())
+        looks = {"facecolor": self.get_facecolor()[0], "linewidth": self.get_linewidth()[0]}
+        looks |= {"edgecolor": self.get_edgecolor()[0], "hatch": self.get_hatch()}
+        PathPatch(path, **looks, transform=self.get_transform(), snap=True).draw(renderer)
 
 
 def cells(artists: Iterable) -> dict[tuple, str]:
