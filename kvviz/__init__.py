@@ -30,6 +30,10 @@ _HOME = {
     "plot": "picture",
     "bars": "picture",
     "draw_column": "column",
+    "draw_heads": "views",
+    "overlay": "views",
+    "animate": "animation",
+    "Animation": "animation",
 }
 _ROOMS = ("count", "draw", "exercises", "faults", "style", "timing")
 

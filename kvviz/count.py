@@ -68,6 +68,14 @@ def cache_bytes(config, held: int, *, batch: int = 1, bytes_per_number: float = 
     return batch * bytes_per_number * numbers
 
 
+def in_units(n_bytes: int) -> str:
+    """`450 KiB`, `1.32 MiB`: units of 1,024, three digits."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.{4 if n_bytes >= 1000 * size else 3}g} {unit}"
+    return f"{n_bytes} bytes"
+
+
 def _kinds(config):
     """How each layer that keeps keys and values attends, in order."""
     config = config.get_text_config()

@@ -27,8 +27,10 @@ __all__ = [
     "query_output_edges",
     "to_come",
     "token_labels",
+    "veil",
 ]
 GAP = 20  # pixels between a square and its edges
+PAST = ("read", "before", "same", "gone")  # columns whose rows were not asked
 BLANK = ("pad", "empty")  # columns with nothing to attend to
 
 
@@ -64,7 +66,7 @@ def attention_square(ax: Axes, square, *, start: int = 0, numbers: bool = True) 
         frame(ax, len(square.columns) - start)
     asked = {p: r for r, p in enumerate(square.rows) if p >= start}
     real = _real(square, start)
-    past = [p for p in real if p not in asked and square.columns[p] in ("read", "before", "gone")]
+    past = [p for p in real if p not in asked and square.columns[p] in PAST]
     left = [(p, j) for p in past for j in real if j <= p]
     artists = _not_computed(ax, left, start) if left else []
     return artists + _rows(ax, square, {r: p - start for p, r in asked.items()}, start, numbers)
@@ -151,6 +153,14 @@ def to_come(ax: Axes, square, *, span: int, start: int = 0, gap: float = GAP) ->
     strips = boxes(drawn, [-gap - thick, span + gap], span - drawn, thick)
     looks = {"facecolors": style.TO_COME, "linewidths": 0, "gid": "to come"}
     return add(ax, [PolyCollection([corner, *strips], **looks)])
+
+
+def veil(ax: Axes, n: int, span: int) -> list:
+    """Paper, thin enough to see through, over the first `n` rows of `span` columns."""
+    corners = boxes(0, 0, span, n)
+    looks = {"facecolors": style.PAPER, "alpha": 1 - style.VEILED, "linewidths": 0, "gid": "veil"}
+    looks["zorder"] = 1.5
+    return add(ax, [PolyCollection(corners, **looks)])
 
 
 def kv_edges(ax: Axes, square, *, span=None, start=0, gap=GAP, names=True) -> list:

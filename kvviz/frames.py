@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from kvviz import layout, picture, say, style
+from kvviz import draw, layout, picture, say, style, text, views
 
 KEPT, STAMPS = 24, 2000  # frames and words remembered
 
@@ -47,6 +47,7 @@ class Frames:
         figure = self.figure(shown[0])
         self.size = tuple(round(inches * style.PIXELS) for inches in figure.get_size_inches())
         self._press = Press(figure)
+        self._corners = [layout.corner(ax) for ax in figure.axes[: len(shown[0])]]
 
     def figure(self, squares, *, legend: bool = True):
         with style.scope():
@@ -67,12 +68,48 @@ class Frames:
             self._kept.popitem(last=False)
         return self._kept[key]
 
+    def cells(self, *key) -> list[dict]:
+        """What can be pointed at: for each square its place, tokens, rows, and shares in percent.
+
+        `at` is left, top and width of the first cell in pixels as shown; a share is None where
+        the mask let nothing through. Columns and rows before `start` are not in the picture.
+        """
+        squares = self._squares(*key)
+        start = layout.starts(squares, False)
+        return [
+            {"at": at, "start": start, **_shares(square, start)}
+            for at, square in zip(self._corners, squares, strict=True)
+        ]
+
+    def heads(self, cached: bool, layer: int, step: int) -> tuple[bytes, str, list]:
+        """All heads of a layer: PNG, sentence, and for each head its box in parts of the whole."""
+        squares = views.heads_of(self.runs[cached], step, layer, self.batch)
+        picture = views.of_heads(squares, span=self._room["span"])
+        boxes = [ax.get_position().bounds for ax in picture.figure.axes[: len(squares)]]
+        boxes = [[float(n) for n in (x, 1 - y - high, wide, high)] for x, y, wide, high in boxes]
+        said = [views.said_of_head(square) for square in squares]
+        return picture.png(), picture.sentence, list(zip(boxes, said, strict=True))
+
     def clear(self) -> None:
         self._kept.clear()
 
     def _squares(self, cached: bool, layer: int, head: int, step: int) -> list:
         runs = [self.runs[False], self.runs[True]] if self.beside else [self.runs[cached]]
         return [run[step].square(layer, head, self.batch) for run in runs]
+
+
+def _shares(square, start: int) -> dict:
+    """Tokens and whole percents of the rows and columns from `start` on."""
+    rows = [r for r, place in enumerate(square.rows) if place >= start]
+    shares = [[None] * (len(square.columns) - start)] * len(rows)
+    if square.weights is not None:
+        shown = ~square.masked & np.isfinite(square.weights)
+        shares = [
+            [draw.percent(w) if seen else None for w, seen in zip(*row, strict=True)]
+            for row in zip(square.weights[rows, start:], shown[rows, start:], strict=True)
+        ]
+    labels = [text.visible(token) for token in square.tokens[start:]]
+    return {"tokens": labels, "rows": [square.rows[r] for r in rows], "shares": shares}
 
 
 def states(square, span: int) -> set[str]:

@@ -5,7 +5,7 @@ from math import ceil
 
 from matplotlib.figure import Figure
 
-from kvviz import draw, say, style
+from kvviz import draw, marks, say, style
 from kvviz.marks import write
 
 WIDEST = 160  # columns in one picture's squares together; of more, the newest are drawn
@@ -35,12 +35,15 @@ def grid(
     least: int = 0,
     states=(),
     legend: bool = True,
+    veil: int = 0,
+    note: str = "",
 ) -> Figure:
     """Squares beside each other, each on its own Axes, over one legend.
 
     `strip` draws them small, that many in a line, with short titles; `low` to fit a screen under
     controls. `least` lines under the title and `states` in the legend, whatever is drawn, make
-    pictures of several steps alike; without the `legend` its place stays empty.
+    pictures of several steps alike; without the `legend` its place stays empty. The first `veil`
+    columns and rows are made pale; `note` stands in place of the numbers.
     """
     widest = _widest(squares)
     if span is not None and span < widest:
@@ -52,6 +55,7 @@ def grid(
     edges = gap + draw.edge(cell) * cell
     wide = _wide(span, cell, bool(strip))
     notes = [_notes(square, start, 0 if strip else wide) for square in squares]
+    notes = [[(line, style.QUIET) for line in _flow(note.split("; "), wide)]] if note else notes
     lines = max(lines, least, *map(len, notes))
     tall = _even(above + 2 * edges + span * cell + 38 + 16 * lines)
     width = _even(1.4 * names + across * wide)
@@ -70,6 +74,12 @@ def grid(
         artists += draw.kv_edges(ax, square, **looks, names=not strip or i % across == 0)
         artists += draw.query_output_edges(ax, square, **looks, names=not strip)
         states |= set(draw.cells(artists).values())
+        if veil > start:
+            draw.veil(ax, veil - start, span)
+        if not strip and (held := say.held_bytes(square)):
+            for words, down in ((held, -5), ("held", 8)):
+                at = span + 7 / cell, (down - edges + draw.edge(cell) * cell / 2) / cell
+                write(ax, *at, words, size=style.SMALL, color=style.QUIET)
         draw.token_labels(ax, square, start=start, gap=gap, rows=not strip, room=above - 16)
         title = titles[i] if titles and titles[i] else None
         title = title or (f"step {square.step}" if strip else say.title(square))
@@ -81,6 +91,16 @@ def grid(
         box = (10 / width, 8 / height, 1 - 20 / width, LEGEND * legends / height)
         draw.legend(figure.add_axes(box), states, width=width - 20, lines=legends)
     return figure
+
+
+def corner(ax) -> list[float]:
+    """Left, top and width of a square's first cell, in pixels of the picture as shown."""
+    ax.apply_aspect()
+    figure = ax.get_figure()
+    scale = style.PIXELS / figure.dpi
+    x, y = ax.transData.transform((0, 0)) * scale
+    height = figure.get_figheight() * style.PIXELS
+    return [round(float(number), 2) for number in (x, height - y, marks.pixels(ax))]
 
 
 def _widest(squares) -> int:
@@ -136,10 +156,16 @@ def _notes(square, start: int, wide: float) -> list[tuple[str, str]]:
         lines = [f"{say.count(n['rows'], 'row')}, {say.count(n['seen'], 'column')}"]
         doubt = "not to be trusted" if say.doubt(square) else ""
     else:
-        lines, doubt = [""], say.doubt(square)
-        for part in say.numbers(square):
-            joined = f"{lines[-1]} · {part}" if lines[-1] else part
-            lines = [*lines[:-1], joined] if 6.6 * len(joined) < wide else [*lines, part]
+        lines, doubt = _flow(say.numbers(square), wide), say.doubt(square)
         lines += [say.left_out(square, start)] if start else []
     notes = [(line, style.QUIET) for line in lines]
     return notes + ([(doubt, style.ALARM)] if doubt else [])
+
+
+def _flow(parts: Sequence[str], wide: float) -> list[str]:
+    """Parts joined into as few lines as fit `wide` pixels."""
+    lines = [""]
+    for part in parts:
+        joined = f"{lines[-1]} · {part}" if lines[-1] else part
+        lines = [*lines[:-1], joined] if 6.6 * len(joined) < wide else [*lines, part]
+    return lines

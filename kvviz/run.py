@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from .count import in_units
 from .step import Step, same_columns
+from .text import quoted
 from .tokens import piece
 
 _ROOT = 0x9E3779B97F4A7C15  # where every prefix's hash starts
@@ -75,9 +77,10 @@ class Run(Sequence):
     def reserve(self, n_bytes):
         """Count bytes about to be copied, and refuse them over the limit."""
         if self.bytes_kept + n_bytes > self.max_bytes:
+            now, then, limit = self.bytes_kept, self.bytes_kept + n_bytes, self.max_bytes
             raise MemoryError(
-                f"step {len(self)} would take this recording from {_size(self.bytes_kept)} to "
-                f"{_size(self.bytes_kept + n_bytes)}, over its limit of {_size(self.max_bytes)}: "
+                f"step {len(self)} would take this recording from {in_units(now)} to "
+                f"{in_units(then)}, over its limit of {in_units(limit)}: "
                 "keep fewer layers (layers=...), counts only (keep=()), or raise max_bytes"
             )
         self.bytes_kept += n_bytes
@@ -152,7 +155,7 @@ class Run(Sequence):
         head = ("step", "fed", "rows", "columns", "held before", "held after", "bytes", "newest")
         lines = []
         for step in self:
-            newest = json.dumps(self.label(int(step.token_ids[0, -1])), ensure_ascii=False)
+            newest = quoted(self.label(int(step.token_ids[0, -1])), '"')
             numbers = (step.index, step.fed, step.rows, step.columns, step.held_before)
             lines.append([*map(str, numbers), str(step.held_after), f"{step.bytes:,}", newest])
         if len(lines) > _SHOWN:
@@ -253,10 +256,3 @@ def _restored(run, index, plain, arrays):
         kept.setdefault(what, {})[int(layer)] = arrays[name]
     tensors = {name: arrays.get(f"{index}/{name}") for name in _ARRAYS}
     return Step(run=run, index=index, kept=kept, **plain, **tensors)
-
-
-def _size(n_bytes):
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.2f} {unit}"
-    return f"{n_bytes} bytes"

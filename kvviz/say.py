@@ -1,6 +1,7 @@
 """A square in words: title, numbers and the sentence that is a picture's text twin."""
 
 from kvviz import draw, text
+from kvviz.count import in_units
 
 _WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
 TRUSTED = 1e-4  # largest relative gap between weights times values and the layer's output
@@ -49,6 +50,12 @@ def numbers(square) -> list[str]:
     return parts + _odd(n)
 
 
+def held_bytes(square) -> str:
+    """What the store takes after this step, all layers together; empty without one."""
+    n_bytes = getattr(square, "bytes", 0)
+    return in_units(n_bytes) if square.cached and n_bytes else ""
+
+
 def doubt(square) -> str:
     """Why the picture is not to be trusted; empty if it is."""
     if not square.gap > TRUSTED:
@@ -82,6 +89,7 @@ def square(square, start: int = 0) -> str:
     else:
         clauses.append(f"{_pairs(made)} {'written' if square.cached else 'computed'}")
     clauses[-1] += f", {n['again']} of each again" if n["again"] else ""
+    clauses += [f"the store holds {held_bytes(square)}"] if held_bytes(square) else []
     clauses += _odd(n)
     if square.weights is None:
         clauses.append("attention was not kept")
@@ -118,16 +126,21 @@ def _odd(n: dict[str, int]) -> list[str]:
 
 
 def _most(square, row: int) -> str:
-    """Where the newest row's attention goes; the first of equals, so it is always the same."""
+    """Where the newest row's attention goes."""
+    asking, found = text.quoted(square.tokens[square.rows[row]]), most(square, row)
+    return f"{asking} attends {'most ' * (not found.endswith('nothing'))}{found}"
+
+
+def most(square, row: int) -> str:
+    """`to ' object', 96%`; the first of equals, so it is always the same."""
     place, weights = square.rows[row], square.weights[row]
     pairs = zip(weights, square.masked[row], strict=True)
     shares = [float(share) if share == share and not masked else -1.0 for share, masked in pairs]
-    most = max(shares)
-    asking = text.quoted(square.tokens[place])
-    if most < 0:
-        return f"{asking} attends to nothing"
-    at = next(j for j, share in enumerate(shares) if share >= most - 1e-4)
+    largest = max(shares)
+    if largest < 0:
+        return "to nothing"
+    at = next(j for j, share in enumerate(shares) if share >= largest - 1e-4)
     target = "itself" if at == place else text.quoted(square.tokens[at])
     if at != place and square.tokens.count(square.tokens[at]) > 1:
         target += f" at place {at}"
-    return f"{asking} attends most to {target}, {draw.percent(most)}%"
+    return f"to {target}, {draw.percent(largest)}%"

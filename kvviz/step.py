@@ -34,6 +34,7 @@ class Square:
         weights: (Tq, N) float32, NaN where the layer had no such column; None if not kept.
         masked: (Tq, N) bool, true where the mask let nothing through.
         gap: largest |weights @ values - output| over the largest |output|; NaN if not measured.
+        bytes: what the store's tensors take after this pass, all layers together.
     """
 
     step: int
@@ -51,6 +52,7 @@ class Square:
     held_before: int
     held_after: int
     gap: float
+    bytes: int = 0
 
 
 @dataclass(repr=False)
@@ -224,6 +226,7 @@ class Step:
             held_before=self.held_before,
             held_after=self.held_after,
             gap=self.gaps.get(layer, float("nan")),
+            bytes=self.bytes,
         )
 
     @property

@@ -26,6 +26,7 @@ ROLES = {
 TEXT, QUIET, FAINT = "#1b1b1f", "#545457", "#727277"
 LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
 CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
+VEILED = 0.5  # what is left of ink under a veil
 FIRST_INK = "#eeeef0"  # a weight of nothing; a cell that was computed is never paper white
 
 STATES = {
@@ -33,6 +34,7 @@ STATES = {
     "again": "computed again",
     "read": "read from the store",
     "before": "not as written there",
+    "same": "as in the earlier step",
     "masked": "masked",
     "not computed": "not computed",
     "not kept": "attention not kept",
@@ -64,7 +66,7 @@ def tint(color: str, amount: float) -> str:
 
 def fill(role: str, state: str) -> str:
     """Colour inside an edge's cell of this role and state."""
-    strength = {"new": 1.0, "again": 0.6, "read": 0.23, "before": 0.23}
+    strength = {"new": 1.0, "again": 0.6, "read": 0.23, "before": 0.23, "same": 0.23}
     return tint(ROLES[role], strength[state]) if state in strength else PAPER
 
 
@@ -105,6 +107,7 @@ def palette() -> list[tuple[int, int, int]]:
     greys = list(ink(np.linspace(0, 1, 29)))
     solid = [*ROLES.values(), *(color for color, *_ in SERIES), QUIET, FAINT, LINE, TO_COME, ALARM]
     fills = [fill(role, state) for role in list(ROLES)[:4] for state in ("again", "read")]
+    greys += [tint(to_hex(grey), VEILED) for grey in greys]
     soft = [tint(color, share) for color in [*solid, *CHANGES] for share in (0.66, 0.33)]
     colors = np.array([to_rgb(color) for color in [PAPER, *solid, *fills, *CHANGES, *greys, *soft]])
     alone: dict[tuple, tuple] = {}  # one colour in every box of 8 x 8 x 8: none is mistaken

@@ -5,40 +5,6 @@ const STATE = ["cached", "layer", "head", "step"];
 const KEPT = 240; // frames, about 30 kB each
 const PACE = 1000, SLOW = 2500; // milliseconds a step while playing; for those who want less motion
 
-const STYLE = `
-.kvviz-stepper { box-sizing: border-box; max-width: calc(100% - 4px); margin: 4px 2px;
-  padding: 10px 12px; border: 1px solid #d0d0d3; border-radius: 8px; background: #fff;
-  color: #1b1b1f; color-scheme: light; font: 13px/1.45 system-ui, sans-serif; }
-.kvviz-stepper * { box-sizing: border-box; }
-.kvviz-stepper :is(button, select, input):focus-visible, .kvviz-stepper:focus-visible {
-  outline: 2px solid #2868b0; outline-offset: 2px; }
-.kvviz-stepper .kv-controls { display: flex; flex-wrap: wrap; align-items: center; gap: 6px 8px;
-  margin-bottom: 6px; }
-.kvviz-stepper button, .kvviz-stepper select { height: 28px; margin: 0; padding: 0 10px;
-  border: 1px solid #85858c; border-radius: 6px; background: #fff; color: inherit; font: inherit; }
-.kvviz-stepper select { padding: 0 4px; }
-.kvviz-stepper button:hover { background: #eeeef4; }
-.kvviz-stepper button:active { background: #dfdfe8; }
-.kvviz-stepper button[data-go=play] { min-width: 62px; }
-.kvviz-stepper :is(label, .kv-step) { display: inline-flex; align-items: center; gap: 6px;
-  min-height: 28px; margin: 0 4px 0 0; font: inherit; color: inherit; }
-.kvviz-stepper .kv-step { flex: 1 1 190px; margin-right: 8px; }
-.kvviz-stepper .kv-step label { flex: 1; margin: 0; }
-.kvviz-stepper input { margin: 0; accent-color: #2868b0; }
-.kvviz-stepper input[type=range] { flex: 1; min-width: 80px; height: 24px; }
-.kvviz-stepper input[type=checkbox] { width: 18px; height: 18px; }
-.kvviz-stepper output { min-width: 4em; text-align: right; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
-.kvviz-stepper .kv-picture, .kvviz-stepper .kv-words { display: grid; grid-template-columns: 100%; }
-.kvviz-stepper .kv-picture > *, .kvviz-stepper .kv-words > * { grid-area: 1 / 1; margin: 0; }
-.kvviz-stepper img { display: block; max-width: 100%; height: auto; }
-.kvviz-stepper [role=alert] { place-self: center; max-width: 34em; color: #a3213b; }
-.kvviz-stepper .kv-wait { place-self: start end; padding: 1px 8px; border-radius: 9px;
-  background: #eeeef4; }
-.kvviz-stepper .kv-words { margin-top: 4px; }
-.kvviz-stepper [hidden], .kvviz-stepper .kv-longest { visibility: hidden; }
-`;
-
 const PAGE = `
 <div class="kv-controls">
   <button type="button" data-go="first">First</button>
@@ -49,12 +15,17 @@ const PAGE = `
     <output aria-hidden="true"></output></span>
   <label>Layer <select data-name="layer"></select></label>
   <label>Head <select data-name="head"></select></label>
+  <button type="button" data-go="heads" aria-expanded="false">All heads</button>
   <label class="kv-switch"><input type="checkbox" role="switch"> With the cache</label>
 </div>
 <div class="kv-picture"><img alt="" decoding="sync"><p role="alert" hidden></p>
-  <span class="kv-wait" hidden>waiting for the kernel</span></div>
+  <span class="kv-wait" hidden>waiting for the kernel</span>
+  <div class="kv-mark" hidden></div></div>
+<p class="kv-point" aria-live="polite"></p>
 <div class="kv-words"><p aria-live="polite"></p><p class="kv-longest" aria-hidden="true"></p></div>
+<div class="kv-heads" role="group" aria-label="All heads: choose one" hidden><img alt=""></div>
 `;
+const HINT = "Point at a cell to read it, or walk the cells with Shift and the arrow keys.";
 
 function render({ model, el }) {
   const about = model.get("_about"), heads = new Map(about.heads);
@@ -63,19 +34,22 @@ function render({ model, el }) {
   root.tabIndex = 0;
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", "Stepper: left and right arrow keys walk the steps");
-  root.innerHTML = `<style>${STYLE}</style>${PAGE}`;
+  root.innerHTML = PAGE;
   for (const each of [root, ...root.querySelectorAll("button, input, select")])
     each.dataset.lmSuppressShortcuts = "true"; // keys pressed here are not JupyterLab's shortcuts
   const [button, find] = [(name) => find(`[data-go=${name}]`), (css) => root.querySelector(css)];
   const slider = find("[type=range]"), number = find("output"), image = find("img");
   const layer = find("[data-name=layer]"), head = find("[data-name=head]");
   const cached = find("[type=checkbox]"), alarm = find("[role=alert]"), wait = find(".kv-wait");
-  const words = find("[aria-live]"), longest = find(".kv-longest");
+  const words = find(".kv-words [aria-live]"), longest = find(".kv-longest");
+  const mark = find(".kv-mark"), reading = find(".kv-point"), panel = find(".kv-heads");
   Object.assign(image, { width: about.width, height: about.height });
   root.style.width = `${about.width + 26}px`;
   slider.max = about.steps - 1;
   longest.textContent = about.longest; // room for the longest sentence, so that nothing jumps
   if (!about.switch) find(".kv-switch").remove();
+  if (!about.overview) button("heads").remove();
+  reading.textContent = HINT;
   layer.append(...[...heads.keys()].map((n) => new Option(n, n)));
 
   const now = {}, frames = new Map(); // key -> {url, sentence} or {error}
@@ -94,6 +68,7 @@ function render({ model, el }) {
       head.replaceChildren(...there.map((n) => new Option(n, n)));
     [slider.value, layer.value, head.value] = [now.step, now.layer, now.head];
     cached.checked = now.cached;
+    overview();
     number.textContent = `${now.step} / ${about.steps - 1}`;
     slider.setAttribute("aria-valuetext", `step ${now.step} of 0 to ${about.steps - 1}`);
     show();
@@ -145,6 +120,7 @@ function render({ model, el }) {
     alarm.hidden = Boolean(url);
     alarm.textContent = error;
     words.textContent = sentence;
+    read();
     if (sentence.length > longest.textContent.length) longest.textContent = sentence;
   }
 
@@ -158,11 +134,13 @@ function render({ model, el }) {
   }
 
   function take(message, buffers) {
-    if (!message.frame) return;
-    const id = JSON.stringify(message.frame), { sentence, error } = message;
+    const { sentence, error, cells, boxes } = message;
+    if (!message.frame && !message.heads) return;
     const url = error ? undefined : URL.createObjectURL(new Blob(buffers, { type: "image/png" }));
+    if (message.heads) return showHeads({ url, sentence, boxes, heads: message.heads });
+    const id = JSON.stringify(message.frame);
     forget(id);
-    frames.set(id, { url, sentence, error });
+    frames.set(id, { url, sentence, error, cells });
     for (const old of frames.keys()) if (frames.size > KEPT) forget(old);
     if (asked === id) asked = null;
     if (id === key()) show();
@@ -174,6 +152,83 @@ function render({ model, el }) {
     const { url } = frames.get(id) ?? {};
     if (url && url !== image.src) URL.revokeObjectURL(url);
     frames.delete(id);
+  }
+
+  // -- one cell: who looks at whom, how much
+
+  let point; // {square, row, column}: places in the text
+
+  function read() {
+    const cells = frames.get(key())?.cells, it = point && cells?.[point.square];
+    const [column, row] = it ? [point.column - it.start, point.row - it.start] : [];
+    mark.hidden = !it || !(column in it.tokens) || !(row in it.tokens);
+    if (mark.hidden) return (reading.textContent = HINT);
+    const [left, top, cell] = it.at, share = it.shares[it.rows.indexOf(point.row)]?.[column];
+    const box = { left: left + column * cell, top: top + row * cell, width: cell, height: cell };
+    for (const [side, pixels] of Object.entries(box)) {
+      const whole = side === "top" || side === "height" ? about.height : about.width;
+      mark.style[side] = `${(100 * pixels) / whole}%`;
+    }
+    const [asks, seen] = [row, column].map((n) => `'${it.tokens[n]}' (place ${n + it.start})`);
+    reading.textContent =
+      share === undefined ? `${asks}: this row was not computed in this step`
+      : share === null ? `${asks} may not look at ${seen}`
+      : `${asks} looks at ${seen}: ${share}%`;
+  }
+
+  function pointTo(event) {
+    const cells = frames.get(key())?.cells ?? [], { left, top, width } = image.getBoundingClientRect();
+    const [x, y] = [event.clientX - left, event.clientY - top].map((n) => (n * about.width) / width);
+    point = undefined;
+    for (const [square, { at, start, tokens }] of cells.entries()) {
+      const [column, row] = [x - at[0], y - at[1]].map((n) => Math.floor(n / at[2]));
+      if (column in tokens && row in tokens)
+        point = { square, row: row + start, column: column + start };
+    }
+    read();
+  }
+
+  function walk(arrow) {
+    const square = point?.square ?? 0, it = frames.get(key())?.cells?.[square];
+    if (!it) return;
+    const shares = it.shares.at(-1), last = it.start + it.tokens.length - 1;
+    const within = (n) => Math.min(last, Math.max(it.start, n));
+    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[arrow];
+    point = point
+      ? { square, row: within(point.row + by[0]), column: within(point.column + by[1]) }
+      : { square, row: it.rows.at(-1), column: it.start + shares.indexOf(Math.max(...shares)) };
+    read();
+  }
+
+  // -- all heads of the layer, each a button
+
+  let overviewing;
+
+  function overview() {
+    clearTimeout(overviewing);
+    for (const each of panel.querySelectorAll("button"))
+      each.setAttribute("aria-pressed", Number(each.value) === now.head);
+    if (panel.hidden) return;
+    const { cached, layer, step } = now;
+    const asking = () => model.send({ heads: [cached, layer, step] });
+    if (panel.dataset.shown !== `${[cached, layer, step]}`) overviewing = setTimeout(asking, 200);
+  }
+
+  function showHeads({ url, sentence, boxes = [], heads }) {
+    if (`${heads}` !== `${[now.cached, now.layer, now.step]}`) return URL.revokeObjectURL(url);
+    const picture = panel.querySelector("img");
+    URL.revokeObjectURL(picture.src);
+    Object.assign(picture, { src: url, alt: sentence });
+    panel.dataset.shown = `${heads}`;
+    panel.replaceChildren(picture, ...boxes.map(([box, said], n) => {
+      const each = Object.assign(document.createElement("button"), { type: "button", value: n });
+      const sides = ["left", "top", "width", "height"].map((side, i) => [side, `${100 * box[i]}%`]);
+      Object.assign(each.style, Object.fromEntries(sides));
+      each.setAttribute("aria-label", said);
+      each.onclick = () => move({ head: n });
+      return each;
+    }));
+    overview();
   }
 
   // -- controls
@@ -200,7 +255,20 @@ function render({ model, el }) {
   layer.onchange = () => move({ layer: Number(layer.value) });
   head.onchange = () => move({ head: Number(head.value) });
   cached.onchange = () => go({ cached: cached.checked });
+  image.onpointermove = pointTo;
+  image.onpointerdown = pointTo;
+  image.onpointerleave = (event) => event.pointerType === "mouse" && ((point = undefined), read());
+  if (about.overview) button("heads").onclick = () => {
+    panel.hidden = !panel.hidden;
+    button("heads").setAttribute("aria-expanded", !panel.hidden);
+    overview();
+  };
   root.onkeydown = (event) => {
+    if (event.shiftKey && event.key.startsWith("Arrow") && !event.target.matches("select")) {
+      event.preventDefault();
+      event.stopPropagation();
+      return walk(event.key);
+    }
     const keys = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last" };
     const name = keys[event.key], held = event.ctrlKey || event.metaKey || event.altKey;
     if (!name || held || event.shiftKey || event.target.matches("select")) return;
@@ -217,6 +285,7 @@ function render({ model, el }) {
     play(false);
     clearTimeout(idle);
     clearTimeout(waiting);
+    clearTimeout(overviewing);
     if (telling) tell();
     model.off("msg:custom", take);
     for (const name of STATE) model.off(`change:${name}`, follow);

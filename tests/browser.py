@@ -119,6 +119,7 @@ class Lab:
         client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{found[0]}.json"))
         client.load_connection_file()
         client.start_channels()
+        client.hb_channel.time_to_dead = 30.0  # a busy machine misses a beat and is not dead
         client.wait_for_ready(timeout=60)
         return client
 

@@ -131,7 +131,24 @@ def test_nothing_but_our_folder_is_packaged_with_its_data():
 def test_the_readme_is_short_and_begins_with_a_picture():
     lines = README.splitlines()
     assert len(lines) < 90
-    assert re.match(r"!\[\w.+\]\(docs/[\w-]+\.png\)", lines[2]), "title, then the picture"
+    picture = "\n".join(lines[2:6])
+    still, moving, alt = re.search(
+        r'^<picture>\n<source media="\(prefers-reduced-motion: reduce\)" srcset="(.+?)">\n'
+        r'<img src="(.+?)" width="\d+" alt="(.+?)">\n</picture>$',
+        picture,
+    ).groups()
+    assert still.endswith(".png") and (ROOT / still).exists()
+    assert moving.endswith(".gif") and (ROOT / moving).stat().st_size < 400_000
+    assert len(alt) > 40
+
+
+def test_the_readmes_own_lines_run(default_model):
+    code = re.search(r"```python\n(.+?)```", README, re.DOTALL)[1]
+    own = [line for line in code.splitlines() if not line.startswith(("import", " "))]
+    assert len(own) == 3, "any prompt, any model, in three lines"
+    names = {}
+    exec(code, names)
+    assert len(names["run"]) == 8 and names["run"][0].square(0, 0).tokens[0] == "The"
 
 
 def test_each_command_in_the_readme_exists():

@@ -1,9 +1,10 @@
-"""Draw the README's picture from a real run, as notebook 00 does: python -m tools.readme"""
+"""Draw the README's pictures from a real run, as notebook 00 does: python -m tools.readme"""
 
 import kvviz as kv
 from tools.notebooks import ROOT
 
-PICTURE = ROOT / "docs" / "square-becomes-row.png"
+STILL = ROOT / "docs" / "square-becomes-row.png"
+MOVING = STILL.with_suffix(".gif")
 
 
 def main() -> None:
@@ -12,10 +13,11 @@ def main() -> None:
     runs = []
     for use_cache in (False, True):
         with kv.record(model, tokenizer) as run:
-            model.generate(ids, max_new_tokens=5, do_sample=False, use_cache=use_cache)
+            model.generate(ids, max_new_tokens=9, do_sample=False, use_cache=use_cache)
         runs.append(run)
-    PICTURE.parent.mkdir(exist_ok=True)
-    kv.side_by_side(*runs, step=4, layer=13, head=8).save(PICTURE)
+    plain, cached = runs
+    kv.side_by_side(plain, cached, step=4, layer=13, head=8).save(STILL)
+    kv.animate(cached, MOVING, plain, layer=13, head=8)
 
 
 if __name__ == "__main__":
