@@ -1,0 +1,72 @@
+"""The whole course as web pages, with no kernel and no network: python -m tools.site [FOLDER]"""
+
+import base64
+import html
+import os
+import re
+import sys
+from pathlib import Path
+
+from kvviz import page, site
+from tools.notebooks import ROOT, notebooks
+
+COURSE = ROOT / "notebooks"
+
+
+def build(folder: Path, paths: list[Path]) -> list[Path]:
+    """Write a page for each notebook, and an index; return where."""
+    made = []
+    for path in paths:
+        where = path.parent.relative_to(COURSE)
+        links = {"All notebooks": "../" * len(where.parts) + "index.html"}
+        if solution(path) in paths:
+            links["Solution"] = solution(path).relative_to(COURSE).with_suffix(".html").as_posix()
+        made.append(site.export(path, folder / where, links=links))
+    return [*made, page.write(folder / "index.html", index(paths))]
+
+
+def solution(path: Path) -> Path:
+    return COURSE / "solutions" / path.name if path.parent == COURSE else Path()
+
+
+def index(paths: list[Path]) -> str:
+    """The page that lists the course; its title, picture and first sentence are the README's."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    title, alt, picture, sentence = map(
+        str.strip, re.match(r"# (.+)\n\n!\[(.+)\]\((.+)\)\n\n([^.]+\.)", readme).groups()
+    )
+    png = base64.b64encode((ROOT / picture).read_bytes()).decode()
+    items = "\n".join(item(path, paths) for path in paths if path.parent == COURSE)
+    body = (
+        f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(sentence)}</p>\n"
+        f'<img src="data:image/png;base64,{png}" alt="{html.escape(alt)}">\n'
+        f'<h2>The notebooks</h2>\n<ul class="course">\n{items}\n</ul>'
+    )
+    return page.whole(title, body, {})
+
+
+def item(path: Path, paths: list[Path]) -> str:
+    """A notebook's title, minutes and claim; where the title is the claim, its question."""
+    nb = site.read(path)
+    first = nb.cells[0].source
+    said = re.search(r"^\*(?!\*)(.+)\*$", first, re.M) or re.search(
+        r"\*\*Question\.\*\* (.+)", first
+    )
+    minutes = re.search(r"\d+ minutes", first)
+    name = f"{path.stem[:2]} {site.heading(nb)}"
+    parts = [f'<a href="{path.stem}.html">{html.escape(name)}</a>', minutes[0] if minutes else ""]
+    if solution(path) in paths:
+        parts.append(f'<a href="solutions/{path.stem}.html">solution</a>')
+    under = f"<br>{html.escape(said[1])}" if said else ""
+    return f"<li>{', '.join(filter(None, parts))}{under}</li>"
+
+
+def main(names: list[str]) -> None:
+    os.environ["KVVIZ_PROGRESS"] = "0"  # a progress bar is no output
+    folder = Path(names[0]) if names else ROOT / "build" / "site"
+    made = build(folder, notebooks())
+    print(f"{len(made)} pages, {sum(p.stat().st_size for p in made) / 1e6:.1f} MB: {made[-1]}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
