@@ -53,7 +53,7 @@ def draw_column(
 
 
 def _legend(ax, x, y):
-    steps = [(style.fill("keys", "read"), "not moved"), (style.CHANGES[0], "a little")]
+    steps = [(style.UNMOVED, "not moved"), (style.CHANGES[0], "a little")]
     steps += [(color, "") for color in style.CHANGES[1:-1]]
     steps += [(style.CHANGES[-1], "as much as it is large")]
     for color, words in steps:

@@ -263,7 +263,7 @@ def column(ax: Axes, change, *, tokens: Sequence[str] = (), floor=1e-4, ceiling=
         steps = np.log(change / floor) / np.log(ceiling / floor) * len(style.CHANGES)
     level = np.where(change > floor, np.clip(steps, 0, len(style.CHANGES) - 1), -1).astype(int)
     artists = []
-    for k, color in enumerate((style.fill("keys", "read"), *style.CHANGES), -1):
+    for k, color in enumerate((style.UNMOVED, *style.CHANGES), -1):
         layers, places = np.nonzero(level == k)
         if len(layers):
             corners = boxes(places, n_layers - 1 - layers, inset=inset(ax))

@@ -26,6 +26,7 @@ ROLES = {
 TEXT, QUIET, FAINT = "#1b1b1f", "#545457", "#727277"
 LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
 CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
+UNMOVED = "#eaf0f7"  # a tenth of a key's colour, lighter than any change in grey too
 VEILED = 0.5  # what is left of ink under a veil
 FIRST_INK = "#eeeef0"  # a weight of nothing; a cell that was computed is never paper white
 
@@ -107,6 +108,7 @@ def palette() -> list[tuple[int, int, int]]:
     greys = list(ink(np.linspace(0, 1, 29)))
     solid = [*ROLES.values(), *(color for color, *_ in SERIES), QUIET, FAINT, LINE, TO_COME, ALARM]
     fills = [fill(role, state) for role in list(ROLES)[:4] for state in ("again", "read")]
+    fills.append(UNMOVED)
     greys += [tint(to_hex(grey), VEILED) for grey in greys]
     soft = [tint(color, share) for color in [*solid, *CHANGES] for share in (0.66, 0.33)]
     colors = np.array([to_rgb(color) for color in [PAPER, *solid, *fills, *CHANGES, *greys, *soft]])
