@@ -28,8 +28,9 @@ def number(value: float) -> str:
 
 def room(names, size: float = style.LABEL) -> float:
     """Pixels that the longest of `names` takes."""
-    font = FontProperties(fname=text.BOLD, size=size)
-    return max((text.measure(name, font) for name in names), default=0) / 0.75
+    set_in = (text.set_in(name, bold=True) for name in names)
+    wide = (text.measure(name, FontProperties(fname=path, size=size)) for name, path in set_in)
+    return max(wide, default=0) / 0.75
 
 
 def page(title: str, size, *, left, right, labels=("", ""), low=False) -> tuple[Figure, Axes]:
@@ -96,6 +97,8 @@ def bars(ax: Axes, values: Mapping, *, log: bool, levels: Mapping, highlight: Se
         looks = {"parse_math": False, "fontproperties": font, "color": style.TEXT}
         artists.append(ax.annotate(number(length), (low + drawn, y), **at, **looks))
         at["xytext"] = (-6, 0)
+        name, path = text.set_in(name, bold=out)
+        looks["fontproperties"] = FontProperties(fname=path, size=style.LABEL)
         artists.append(ax.annotate(name, (low, y), ha="right", **at, **looks))
     if log:
         ax.set_xscale("log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
 from matplotlib.patches import Rectangle
@@ -12,6 +13,7 @@ from kvviz.marks import write
 from kvviz.picture import Picture
 
 FLOOR = 1e-3  # a relative change at or below it is rounding
+WIDEST = 128  # places in one picture; of more, the newest are drawn
 
 
 def draw_column(
@@ -35,6 +37,11 @@ def draw_column(
     n_layers, n_places = change.shape
     if len(tokens) not in (0, n_places):
         raise ValueError(f"tokens: expected {n_places}, one a place, and got {len(tokens)}")
+    sentence = sentence or f"{title}: {moved(change, floor)}"
+    left_out = _left_out(max(0, n_places - WIDEST))
+    sentence += f"; {left_out}" if left_out else ""
+    change, tokens = change[:, -WIDEST:], tokens[-WIDEST:]
+    n_places = change.shape[1]
     cell, left = max(8, min(40, 560 // n_places)), 92
     height = max(6, min(18, 330 // n_layers))
     top, low = 66 + 34 * bool(len(tokens)), 56
@@ -45,11 +52,22 @@ def draw_column(
     ax.set_axis_off()
     ax.set(xlim=(0, n_places), ylim=(n_layers, 0))
     with style.scope():
-        draw.column(ax, change, tokens=tokens, floor=floor)
+        draw.column(ax, change, tokens=_thinned(tokens, cell), floor=floor)
         whole = figure.axes[0]
         write(whole, 16, top + height * n_layers / 2, "layer", color=style.QUIET, va="center")
         _legend(whole, left, size[1] - 26)
-    return Picture(figure, sentence or f"{title}: {moved(change, floor)}")
+        write(whole, 16, 42, left_out, size=style.SMALL, color=style.QUIET)
+    return Picture(figure, sentence)
+
+
+def _left_out(n: int) -> str:
+    return f"{'place 0 is' if n == 1 else f'places 0 to {n - 1} are'} not drawn" if n else ""
+
+
+def _thinned(tokens: Sequence[str], cell: float) -> list[str]:
+    """No text for those that have no room beside the next; the newest has one."""
+    every = ceil(12 / cell)
+    return ["" if (len(tokens) - 1 - j) % every else token for j, token in enumerate(tokens)]
 
 
 def _legend(ax, x, y):

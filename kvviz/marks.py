@@ -69,7 +69,10 @@ def add(ax: Axes, artists: list) -> list:
 
 def write(ax: Axes, x: float, y: float, words: str, *, size=style.LABEL, bold=False, **looks):
     """Plain text on an Axes: dollar signs are dollar signs."""
-    font = looks.pop("font", None) or FontProperties(fname=text.BOLD if bold else text.REGULAR)
+    font = looks.pop("font", None)
+    if font is None:
+        words, path = text.set_in(words, bold=bold)
+        font = FontProperties(fname=path)
     font.set_size(size)
     looks = {"color": style.TEXT, "va": "center_baseline", **looks}
     return ax.text(x, y, words, parse_math=False, fontproperties=font, **looks)

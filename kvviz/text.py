@@ -1,6 +1,7 @@
 """Token text made safe to read: any text in, something drawn or said out, and never a warning."""
 
 import unicodedata
+from bisect import bisect_right
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -11,6 +12,9 @@ FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 REGULAR, BOLD = str(FONTS / "DejaVuSans.ttf"), str(FONTS / "DejaVuSans-Bold.ttf")
 # Their character tables lie: letters sit where other characters belong.
 _NO_FALLBACK = ("cm", "STIXSize", "STIXNon", "Last Resort")
+# Marks and letters that show nothing, though their categories are those of things seen.
+_BLANK = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0x1D159}
+_BLANK |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\0": r"\0", "\ufffd": r"\ufffd"}
 
 
@@ -30,6 +34,7 @@ def visible(token: str) -> str:
     seen = []
     for character in token:
         unseen = unicodedata.category(character) in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
+        unseen |= ord(character) in _BLANK
         odd_space = character != " " and unicodedata.category(character) == "Zs"
         seen.append(
             _SHORT.get(character) or (_escape(character) if unseen or odd_space else character)
@@ -39,9 +44,9 @@ def visible(token: str) -> str:
     return "".join(seen)
 
 
-def quoted(token: str) -> str:
+def quoted(token: str, quote: str = "'") -> str:
     """`token` in quotes, for a sentence; text that runs right to left cannot turn the sentence."""
-    text = f"'{visible(token)}'"
+    text = f"{quote}{visible(token)}{quote}"
     turns = any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text)
     return f"\u2068{text}\u2069" if turns else text
 
@@ -62,6 +67,19 @@ def _fallback(character: str) -> str | None:
     return None
 
 
+def set_in(words: str, *, bold: bool = False) -> tuple[str, str]:
+    """`words` and the path of a font that has them; what no font has is written out."""
+    path = BOLD if bold and all(ord(character) in _glyphs(BOLD) for character in words) else REGULAR
+    missing = [character for character in words if ord(character) not in _glyphs(path)]
+    if missing:
+        other = _fallback(missing[0])
+        if other and all(ord(character) in _glyphs(other) for character in words):
+            return words, other
+        has = {character: character for character in words if character not in missing}
+        words = "".join(has.get(c) or _SHORT.get(c) or _escape(c) for c in words)
+    return words, path
+
+
 def label(token: str, *, bold: bool = False, size: float = 9, width: float = 1e9):
     """Text and font of a token's label: the space before a word is dropped, other spaces show.
 
@@ -72,18 +90,11 @@ def label(token: str, *, bold: bool = False, size: float = 9, width: float = 1e9
     inner = word.strip(" ")
     start = len(word) - len(word.lstrip(" "))
     word = "␣" * start + inner + "␣" * (len(word) - start - len(inner))
-    path = BOLD if bold and all(ord(character) in _glyphs(BOLD) for character in word) else REGULAR
-    missing = [character for character in word if ord(character) not in _glyphs(path)]
-    if missing:
-        other = _fallback(missing[0])
-        if other and all(ord(character) in _glyphs(other) for character in word):
-            path = other
-        else:
-            word = "".join(_escape(c) if ord(c) not in _glyphs(path) else c for c in word)
+    word, path = set_in(word, bold=bold)
     font = FontProperties(fname=path, size=size)
     if measure(word, font) > width:
-        while word and measure(word + "…", font) > width:
-            word = word[:-1]
+        wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + "…", font))
+        word = word[: max(0, wide - 1)]
         word += "…" if ord("…") in _glyphs(path) else ""
     return word, font
 

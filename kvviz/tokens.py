@@ -1,7 +1,9 @@
 """The text of single tokens, as exactly as it can be given."""
 
+import re
 from weakref import WeakKeyDictionary
 
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # how SentencePiece writes a byte, without a table
 _TOKENIZERS = WeakKeyDictionary()
 
 
@@ -22,7 +24,11 @@ def piece(tokenizer, token):
         return text
     written = tokenizer.convert_ids_to_tokens(token)
     table = _byte_letters()
-    if written is None or any(letter not in table for letter in written):
+    if (
+        written is None
+        or _BYTE.fullmatch(written)
+        or any(letter not in table for letter in written)
+    ):
         return written or str(token)
     return "".join(f"<0x{table[letter]:02X}>" for letter in written)
 

@@ -1,0 +1,222 @@
+"""Whatever a prompt holds is drawn and said as typed, written out where it cannot be seen, and
+never read as a page's own marks."""
+
+import html.parser
+import re
+
+import numpy as np
+import pytest
+import torch
+from small import llama, prompt
+
+import kvviz as kv
+from kvviz import text, tokens
+from kvviz.layout import WIDEST
+
+pytestmark = pytest.mark.filterwarnings("error")
+PROMPTS = {
+    "dollars": "costs $5 and $6",
+    "empty formula": "$$",
+    "formula": " $a_$ ",
+    "TeX": r"\frac{a}{b}",
+    "under": "under_score __dunder__",
+    "curly": "{curly} {{ mustache }}",
+    "percent": "%s %d",
+    "controls": "\t\n\r\0\x1b[31m\x07\x85",
+    "CJK": "语言 モデル 한글",
+    "Arabic": "مرحبا ١٢",
+    "Hebrew": "שלום",
+    "override": "\u202eevil\u202c \u2067x\u2069",
+    "marks": "\u0301 e\u0301\u0323\u20dd\u0489",
+    "emoji": "👩\u200d👩\u200d👧 🇨🇭 ❤\ufe0f",
+    "the cat the": "the cat the",
+    "long": "abcdefghij" * 40,
+    "zero width": "a\u200bb\u2060\ufeff\xad\u034f\u3164\u2800\xa0",
+    "tag": "<img src=x onerror=alert(1)>",
+    "script": "</script><script>alert(1)</script>",
+    "entity": "&amp;",
+    "quotes": "\"'`",
+    "no characters": "\ufdd0\uffff\U0010ffff",
+    "address": "javascript:alert(1)",
+}
+UNSEEN = "\t\n\r\0\x1b\x07\x85\u202e\u202c\u2067\u200d\ufe0f\u200b\u2060\ufeff\xad\u034f\u3164"
+UNSEEN += "\u2800\xa0\ufdd0\uffff\U0010ffff"
+TAGS = {"img", "table", "caption", "thead", "tbody", "tr", "th", "td"}
+
+
+class Pieces:
+    """Stands for a tokenizer: a token's number is its place among `pieces`."""
+
+    def __init__(self, pieces, written=()):
+        self.pieces, self.written = pieces, dict(written)
+
+    def decode(self, ids, clean_up_tokenization_spaces=None):
+        return "".join(self.pieces[token] for token in ids)
+
+    def convert_ids_to_tokens(self, token):
+        return self.written.get(token)
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would make of some HTML: its tags, their attributes, its words."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.words = [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return llama(n_positions=2000)
+
+
+@torch.no_grad()
+def recorded(model, pieces):
+    """All but the last token at once, then the last."""
+    known = list(dict.fromkeys(pieces))
+    ids = torch.tensor([[known.index(piece) for piece in pieces]])
+    with kv.record(model, Pieces(known), layers=[1]) as run:
+        out = model(ids[:, :-1], use_cache=True)
+        model(ids[:, -1:], cache=out.cache, use_cache=True)
+    return run
+
+
+def split(words):
+    return re.findall(r" ?\w+|.", words, re.DOTALL)
+
+
+def read_back(shown):
+    """The text that something drawn or said stands for."""
+    short = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+    written = r"\\(?:x(\w{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([ntr0]))"
+    shown = re.sub("[◌\u2068\u2069]", "", shown).replace("␣", " ")
+    return re.sub(
+        written, lambda e: short[e[4]] if e[4] else chr(int(e[1] or e[2] or e[3], 16)), shown
+    )
+
+
+def said_of(sentence):
+    """The newest token, as the sentence puts it."""
+    return re.match(".*; \u2068?'(.*)'\u2069? attends (?:most )?to", sentence)[1]
+
+
+def texts(picture):
+    return {a.get_gid(): a.get_text() for ax in picture.figure.axes for a in ax.texts}
+
+
+def pictures(run):
+    step = len(run) - 1
+    yield kv.draw_step(run, step, 1, 0)
+    yield kv.side_by_side(run, run, step=(0, step), layer=1, head=0)
+    yield kv.filmstrip(run, layer=1)
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_any_prompt_is_drawn_and_said_as_typed(model, name, caplog):
+    whole = PROMPTS[name]
+    pieces = [*split(whole), whole]
+    picture = kv.draw_step(recorded(model, pieces), 1, 1, 0)
+    assert picture.png(sharpness=1)
+    assert read_back(said_of(picture.sentence)) == whole
+    assert not set(UNSEEN) & set(picture.sentence)
+    drawn = texts(picture)
+    for j, piece in enumerate(pieces):
+        full = text.label(piece)[0]
+        assert read_back(full) == piece.removeprefix(" " if piece[:2].strip() else "")
+        assert not set(UNSEEN) & set(full)
+        label = drawn[f"column:{j}"]
+        assert label == full or full.startswith(label.removesuffix("…")) and label.endswith("…")
+    column = kv.draw_column(np.ones((2, len(pieces))), tokens=pieces, title=text.visible(whole))
+    assert column.png(sharpness=1) and column.sentence.startswith(text.visible(whole))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_no_prompt_becomes_part_of_the_page(model, name):
+    whole = PROMPTS[name]
+    run = recorded(model, ["x", whole, "y", whole])
+    walk = kv.stepper(run, step=1)
+    assert walk.frame and read_back(said_of(walk.sentence)) == whole
+    shown, _ = walk._repr_mimebundle_()
+    assert shown["text/plain"] == walk.sentence
+    both = kv.side_by_side(run, run, step=(0, 1), layer=1, head=0)
+    for page, sentence in (
+        (shown["text/html"], kv.filmstrip(run, layer=1).sentence),
+        (both._repr_mimebundle_()[0]["text/html"], both.sentence),
+    ):
+        assert read_back(said_of(sentence)) == whole and not set(UNSEEN) & set(sentence)
+        (only,) = Page(page).tags
+        assert only[0] == "img" and only[1].keys() == {"alt", "src", "width", "style"}
+        assert only[1]["alt"] == sentence
+        assert not Page(page).words
+    table = Page(run._repr_html_())
+    assert {tag for tag, _ in table.tags} <= TAGS
+    assert all(attrs in ({}, {"scope": "col"}) for _, attrs in table.tags)
+    newest = table.words[-1]
+    assert read_back(newest.strip("\u2068\u2069")[1:-1]) == whole
+    assert newest in repr(run)
+    assert not set(UNSEEN) & set(newest)
+
+
+@pytest.mark.parametrize(
+    ("decoded", "written", "shown"),
+    [
+        ("\ufffd", "ðŁ", "<0xF0><0x9F>"),  # as byte-level tokenizers write bytes
+        ("\ufffd", "<0xE8>", "<0xE8>"),  # as SentencePiece writes a byte
+        ("\ufffd", None, "0"),
+        ("<0xF0>", None, "<0xF0>"),
+    ],
+)
+def test_bytes_of_a_split_character_are_given_as_bytes(decoded, written, shown):
+    assert tokens.piece(Pieces([decoded], {0: written}), 0) == shown
+
+
+# --- short and long -------------------------------------------------------------------------
+
+
+def upright(picture, what):
+    return [
+        a for ax in picture.figure.axes for a in ax.texts if (a.get_gid() or "").find(what) == 0
+    ]
+
+
+@pytest.mark.parametrize("n", [1, 300, 2000])
+def test_a_long_prompt_shows_a_window_around_the_newest_and_says_what_is_left_out(model, n):
+    with kv.record(model, layers=[1]) as run, torch.no_grad():
+        model(prompt(n))
+    for picture, most in zip(pictures(run), (WIDEST, WIDEST // 2, WIDEST // 4), strict=True):
+        said = f"columns 0 to {n - most - 1} left out, where the newest row puts "
+        assert (said in picture.sentence) == (n > most)
+        labels = [int(a.get_gid()[7:]) for a in upright(picture, "column:")]
+        assert max(labels) == n - 1 and min(labels) >= n - most
+        assert picture.width <= 1200 and picture.height <= 1200
+    assert kv.stepper(run).frame
+
+
+@pytest.mark.parametrize("n", [1, 40, 300, 2000])
+def test_a_long_column_shows_the_newest_places_and_says_what_is_left_out(n):
+    change = np.zeros((3, n))
+    change[1, -1] = 1
+    picture = kv.draw_column(change, tokens=["word"] * n, title="t")
+    assert picture.png() and picture.width <= 1200
+    assert f"1 of {3 * n} entries moved" in picture.sentence
+    assert f"layer 1: {n - 1}" in picture.sentence
+    drawn = kv.draw.cells(picture.figure.axes[1].collections)
+    shown = len({place for _, (_, place) in drawn})
+    first = n - shown
+    assert drawn["column", (1, shown - 1)] == "moved 4"
+    assert (f"places 0 to {first - 1} are not drawn" in picture.sentence) == (first > 0)
+    drawn = [a.get_text() for a in upright(picture, "")]
+    assert any("not drawn" in words for words in drawn) == (first > 0)
+    words = [a for a in upright(picture, "") if a.get_text() == "word"]
+    x = sorted(a.get_window_extent().x0 for a in words)
+    assert len(words) > 20 or n == 1
+    assert n == 1 or min(np.diff(x)) > 10  # none over another
