@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import os
-import tempfile
 from pathlib import Path
 
 from PIL import Image
@@ -49,6 +47,7 @@ def animate(
     Raises:
         TypeError: not a recording.
         ValueError: another kind of file, no such step, layer or head, or a time that is none.
+        OSError: it cannot be written there; what was there stays.
     """
     path = Path(path)
     if path.suffix.lower() != ".gif":
@@ -66,11 +65,9 @@ def animate(
     walk.close()
     durations = [round(1000 * seconds)] * (len(frames) - 1) + [round(3000 * seconds)]
     looks = {"duration": durations, "loop": 0, "optimize": True, "save_all": True}
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
-        try:
-            frames[0].save(part, "GIF", append_images=frames[1:], **looks)
-        except BaseException:
-            os.unlink(part.name)
-            raise
-    os.replace(part.name, path)
+    whole = io.BytesIO()
+    frames[0].save(whole, "GIF", append_images=frames[1:], **looks)
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(whole.getvalue())
+    part.replace(path)
     return Animation(path, sentence, width)

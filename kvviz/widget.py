@@ -11,7 +11,7 @@ import anywidget
 import numpy as np
 import traitlets
 
-from kvviz import picture
+from kvviz import page, picture
 from kvviz.frames import Frames
 from kvviz.run import Run
 
@@ -23,6 +23,7 @@ class Stepper(anywidget.AnyWidget):
     """What `stepper` returns: set its traits, read its `sentence` and `frame`."""
 
     _esm = Path(__file__).with_name("widget.js")
+    _css = Path(__file__).with_name("widget.css")
     step = traitlets.Int().tag(sync=True)
     layer = traitlets.Int().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
@@ -41,6 +42,7 @@ class Stepper(anywidget.AnyWidget):
             "width": width,
             "height": height,
             "longest": self._frames.longest,
+            "overview": max(heads.values()) > 1,  # all heads of a layer can be asked for
         }
         super().__init__(**state, _about=about)
         self.on_msg(self._answer)
@@ -86,17 +88,40 @@ class Stepper(anywidget.AnyWidget):
     # -- the browser -------------------------------------------------------------------------
 
     def _answer(self, _, asked, buffers):
-        """Send the frame asked for: [cached, layer, head, step]. What went wrong is shown too."""
-        key = asked.get("frame")
-        if key is None:
-            return
+        """Send what was asked for. What went wrong is shown too."""
+        if reply := self._reply(asked):
+            self.send(*reply)
+
+    def _reply(self, asked: dict) -> tuple[dict, list[bytes]] | None:
+        """Message and pictures that answer what was asked, in JupyterLab and in a saved page.
+
+        {"frame": [cached, layer, head, step]} asks for one frame and its cells, {"heads":
+        [cached, layer, step]} for all heads of a layer, each with its box in the picture.
+        """
+        frame, heads = asked.get("frame"), asked.get("heads")
+        if frame is None and heads is None:
+            return None
         try:
-            png, sentence = self._frames.frame(*key)
+            if frame is not None:
+                png, sentence = self._frames.frame(*frame)
+                return {**asked, "sentence": sentence, "cells": self._frames.cells(*frame)}, [png]
+            png, sentence, boxes = self._frames.heads(*heads)
+            return {**asked, "sentence": sentence, "boxes": boxes}, [png]
         except Exception as error:
-            fault = f"step {key[-1]} could not be drawn: {type(error).__name__}: {error}"
-            self.send({"frame": key, "error": fault})
-        else:
-            self.send({"frame": key, "sentence": sentence}, [png])
+            step = (frame or heads)[-1]
+            fault = f"step {step} could not be drawn: {type(error).__name__}: {error}"
+            return {**asked, "error": fault}, []
+
+    def save(self, path) -> Path:
+        """Write this stepper as one web page that steps with no kernel and no network.
+
+        It begins where the stepper stands, and holds up to six layers and heads, as many as fit.
+
+        Raises:
+            ValueError: a name that does not end in .html.
+            OSError: it cannot be written there; what was there stays.
+        """
+        return page.save(self, path)
 
     def close(self):
         self._frames.clear()

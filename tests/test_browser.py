@@ -106,13 +106,13 @@ class Opened:
 
     def shows(self, which: int, sentence) -> None:
         expect(self.image(which)).to_have_attribute("alt", sentence)
-        expect(self.steppers[which].locator("[aria-live]")).to_have_text(sentence)
+        expect(self.steppers[which].locator(".kv-words [aria-live]")).to_have_text(sentence)
 
     def step(self, which: int) -> int:
         return int(self.slider(which).input_value())
 
     def image(self, which: int):
-        return self.steppers[which].locator("img")
+        return self.steppers[which].locator(".kv-picture img")
 
     def slider(self, which: int):
         return self.steppers[which].get_by_role("slider")
@@ -187,8 +187,8 @@ def test_menus_and_switch(opened):
     opened.ready(SWITCHED)
     root, page, step = opened.steppers[SWITCHED], opened.page, opened.step(SWITCHED)
     place = opened.place(SWITCHED)
-    root.get_by_label("Layer").select_option("2")
-    root.get_by_label("Head").select_option("5")
+    root.get_by_label("Layer", exact=True).select_option("2")
+    root.get_by_label("Head", exact=True).select_option("5")
     root.get_by_role("switch", name="With the cache").click()
     page.wait_for_timeout(400)
     state = [False, 2, 5, step]
@@ -210,7 +210,7 @@ def test_python_moves_the_browser(opened):
         said = opened.python(SWITCHED, "w.sentence", first=f"w.step, w.layer = {step}, 0")
         opened.shows(SWITCHED, said)
         assert opened.step(SWITCHED) == step
-        expect(opened.steppers[SWITCHED].get_by_label("Layer")).to_have_value("0")
+        expect(opened.steppers[SWITCHED].get_by_label("Layer", exact=True)).to_have_value("0")
 
 
 @made
@@ -339,6 +339,73 @@ def test_controls_are_large_enough_and_named(opened):
         assert root.locator(control).first.bounding_box()["height"] >= 24
     assert root.get_by_label("Step", exact=True).get_attribute("aria-valuetext")
     assert root.get_attribute("data-lm-suppress-shortcuts") == "true"
+
+
+@made
+def test_a_cell_is_read_by_pointing_and_by_keyboard(opened):
+    opened.ready(SWITCHED)
+    root, page = opened.steppers[SWITCHED], opened.page
+    reading, mark = root.locator(".kv-point"), root.locator(".kv-mark")
+    cells = "w._frames.cells(w.cached, w.layer, w.head, w.step)[0]"
+    told, picture = opened.python(SWITCHED, cells), opened.image(SWITCHED).bounding_box()
+    left, top, cell = told["at"]
+    row, at = told["rows"][-1], 2
+    share, names = told["shares"][-1][at], [told["tokens"][n] for n in (row, at)]
+    said = f"'{names[0]}' (place {row}) looks at '{names[1]}' (place {at}): {share}%"
+    page.mouse.move(
+        picture["x"] + left + (at + 0.5) * cell, picture["y"] + top + (row + 0.5) * cell
+    )
+    expect(reading).to_have_text(said)
+    box = mark.bounding_box()
+    assert abs(box["x"] - picture["x"] - left - at * cell) < 2 and abs(box["width"] - cell) < 2
+    page.mouse.move(5, 5)
+    expect(mark).to_be_hidden()
+    root.focus()
+    page.keyboard.press("Shift+ArrowDown")
+    most = told["shares"][-1].index(max(told["shares"][-1]))
+    expect(reading).to_have_text(re.compile(rf"\(place {most}\): {max(told['shares'][-1])}%$"))
+    page.keyboard.press("Shift+ArrowUp")
+    expect(reading).to_have_text(re.compile(r"this row was not computed|looks at"))
+    assert opened.step(SWITCHED) == told["rows"][-1] - 5, "the step stayed"
+
+
+@made
+def test_all_heads_are_shown_and_one_is_chosen(opened):
+    opened.ready(SWITCHED)
+    root = opened.steppers[SWITCHED]
+    toggle, panel = root.get_by_role("button", name="All heads"), root.locator(".kv-heads")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    toggle.click()
+    expect(panel.get_by_role("button")).to_have_count(6)
+    expect(panel.locator("img")).to_have_attribute("alt", re.compile("in each head: head 0 to"))
+    assert serious(opened) == []
+    panel.get_by_role("button", name=re.compile("^head 5 ")).click()
+    expect(panel.locator("[aria-pressed=true]")).to_have_attribute("value", "5")
+    expect(opened.image(SWITCHED)).to_have_attribute("alt", re.compile(r"layer \d, head 5:"))
+    opened.press(SWITCHED, "Next")
+    step = opened.step(SWITCHED)
+    alt = re.compile(rf"^step {step}, .* in each head")
+    expect(panel.locator("img")).to_have_attribute("alt", alt)
+    toggle.click()
+    expect(panel).to_be_hidden()
+    opened.page.wait_for_timeout(300)
+    assert opened.python(SWITCHED, "w.head") == 5
+
+
+@made
+def test_it_can_be_used_at_twice_the_size(opened):
+    """Zoom 200% is half as many pixels across: nothing is cut off, every control is reached."""
+    opened.page.set_viewport_size({"width": 640, "height": 500})
+    opened.page.wait_for_timeout(500)
+    root = opened.steppers[SWITCHED]
+    edge = root.evaluate("(e) => e.closest('.jp-OutputArea-output').getBoundingClientRect().right")
+    for control in root.locator("button:visible, select, input").all():
+        if control.is_visible():
+            control.scroll_into_view_if_needed()
+            box = control.bounding_box()
+            assert box["x"] >= 0 and box["x"] + box["width"] <= edge + 1
+    opened.press(SWITCHED, "Next")
+    opened.page.set_viewport_size({"width": 1280, "height": 1000})
 
 
 @made

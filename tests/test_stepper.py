@@ -4,6 +4,7 @@ import base64
 import gc
 import html
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -444,3 +445,40 @@ def test_said_and_drawn_are_one(cached, plain):
     assert picture.said([cached[2].square(0, 1)]) == kv.draw_step(cached, 2, 0, 1).sentence
     artists = Picture.from_square(cached[2].square(0, 1)).figure.axes[0].collections
     assert ("keys", 6) in draw.cells(artists)
+
+
+# -- pointing at a cell, and all heads -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_each_cell_is_where_the_browser_is_told_it_is(cached, plain, beside):
+    """The picture's own pixels: the ink in each cell is the share that pointing at it reads."""
+    walk = kv.stepper(cached, plain, step=3, layer=1, head=2, beside=beside)
+    key = [True, 1, 2, 3]
+    message, (png,) = walk._reply({"frame": key})
+    pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+    assert len(message["cells"]) == 1 + beside
+    for cells in message["cells"]:
+        left, top, cell = cells["at"]
+        for row, shares in zip(cells["rows"], cells["shares"], strict=True):
+            for column, share in enumerate(shares):
+                at = (left + (column + 0.12) * cell, top + (row + 0.12) * cell)
+                x, y = (int(n * style.SHARPNESS) for n in at)
+                if share is not None:
+                    right = 255 * style.ink(share / 100)
+                    assert np.abs(pixels[y, x] - right).max() <= 9, (row, column)
+    assert message["cells"][-1]["rows"] == [cached[3].columns - 1]
+    json.dumps(message)
+
+
+def test_all_heads_are_boxes_of_one_picture(cached, plain):
+    walk = kv.stepper(cached, plain, step=3, layer=1, head=2)
+    message, (png,) = walk._reply({"heads": [False, 1, 3]})
+    boxes = np.array([box for box, _ in message["boxes"]])
+    assert png.startswith(b"\x89PNG") and len(boxes) == len(walk.runs[True][3].attention[1][0])
+    assert (boxes >= -1e-9).all() and (boxes[:, :2] + boxes[:, 2:] <= 1 + 1e-9).all()
+    assert all(said in message["sentence"] for _, said in message["boxes"])
+    json.dumps(message)
+    fault, _ = walk._reply({"heads": [False, 1, 99]})
+    assert "step 99 could not be drawn" in fault["error"]
+    assert walk._reply({"something": "else"}) is None

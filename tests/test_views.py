@@ -1,0 +1,164 @@
+"""All heads of a layer at once, one step over another, and a recording as a moving picture."""
+
+import io
+import os
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import small
+import torch
+from PIL import Image
+
+import kvviz as kv
+from kvviz import draw
+from kvviz.recording import record
+
+
+@pytest.fixture(scope="module")
+def runs():
+    model, ids = small.llama(), small.prompt(6)
+    with record(model) as cached:
+        small.cached_loop(model, ids, 5)
+    with record(model) as plain:
+        small.plain_loop(model, ids, 5)
+    return cached, plain
+
+
+def drawn(picture, which=0):
+    """{(role, place): state} on one of a picture's squares."""
+    return draw.cells(picture.figure.axes[which].collections)
+
+
+# -- all heads -----------------------------------------------------------------------------------
+
+
+def test_every_head_is_drawn_and_said(runs):
+    cached, _ = runs
+    picture = kv.draw_heads(cached, step=3, layer=1)
+    for head in range(6):
+        square = cached[3].square(1, head)
+        most = round(100 * float(np.nanmax(square.weights[0])))
+        assert f"head {head} to " in picture.sentence and f"{most}%" in picture.sentence
+        inked = [place for (role, place) in drawn(picture, head) if role == "attention"]
+        assert {(8, j) for j in range(9)} <= set(inked)
+    words = [text.get_text() for ax in picture.figure.axes for text in ax.texts]
+    assert [word for word in words if word.startswith("head ")] == [f"head {n}" for n in range(6)]
+
+
+def test_all_heads_need_attention_and_a_layer_that_is_there(runs):
+    with pytest.raises(ValueError, match="layer 7"):
+        kv.draw_heads(runs[0], step=0, layer=7)
+    with record(small.llama(), keep=()) as counts:
+        small.cached_loop(small.llama(), small.prompt(4), 2)
+    with pytest.raises(ValueError, match="no steps|attention was not kept|this recording has"):
+        kv.draw_heads(counts, step=0, layer=0)
+
+
+# -- one step over another -----------------------------------------------------------------------
+
+
+def test_one_new_cell_an_edge_and_one_new_row_light_up(runs):
+    _, plain = runs
+    picture = kv.overlay(plain, steps=(2, 3), layer=1, head=4)
+    states = drawn(picture)
+    for role in ("keys", "values", "queries", "outputs"):
+        found = [states[role, place] for place in range(9)]
+        assert found == ["same"] * 8 + ["new"], role
+    assert "1 new cell on each of keys and values, 1 new row" in picture.sentence
+    assert "8 rows computed again, nothing else moved" in picture.sentence
+    veil = [c for c in picture.figure.axes[0].collections if c.get_gid() == "veil"]
+    (path,) = veil[0].get_paths()
+    assert path.get_extents().bounds == (0, 0, 9, 8), "over the old rows, not over the new one"
+
+
+def test_with_a_cache_the_rest_was_not_computed(runs):
+    picture = kv.overlay(runs[0], steps=(2, 3), layer=1, head=4)
+    assert picture.sentence.endswith("1 new row; the rest was not computed again")
+    assert drawn(picture)["keys", 8] == "new" and drawn(picture)["keys", 0] == "same"
+
+
+def test_what_moved_is_counted():
+    """Without the causal mask earlier rows change, and the picture must not say otherwise."""
+    model, ids = small.llama(), small.prompt(7)
+    with torch.no_grad(), record(model) as run:
+        for n in (6, 7):
+            free = torch.zeros(1, 1, n, n)
+            model(ids[:, :n], attention_mask=free, use_cache=False)
+    picture = kv.overlay(run, steps=(0, 1), layer=0, head=0)
+    assert "nothing else moved" not in picture.sentence
+    assert int(picture.sentence.split("again, ")[1].split()[0]) > 10
+
+
+@pytest.mark.parametrize("steps", [(3, 2), (2, 2), (1, 2, 3)])
+def test_two_steps_the_earlier_first(runs, steps):
+    with pytest.raises(ValueError, match="expected two, the earlier first"):
+        kv.overlay(runs[1], steps=steps, layer=0, head=0)
+
+
+def test_two_steps_of_one_text():
+    model = small.llama()
+    with torch.no_grad(), record(model) as run:
+        model(small.prompt(5), use_cache=False)
+        model(small.prompt(6, seed=3), use_cache=False)
+    with pytest.raises(ValueError, match="expected one text"):
+        kv.overlay(run, steps=(0, 1), layer=0, head=0)
+
+
+# -- a moving picture ----------------------------------------------------------------------------
+
+
+class Images(HTMLParser):
+    found = ()
+
+    def handle_starttag(self, tag, attrs):
+        assert tag == "img"
+        self.found = dict(attrs)
+
+
+def test_each_frame_is_the_steppers(runs, tmp_path):
+    made = kv.animate(*runs[:1], tmp_path / "decode.gif", runs[1], layer=1, head=4, seconds=0.5)
+    walk = kv.stepper(*runs, layer=1, head=4, beside=True)
+    gif = Image.open(made.path)
+    assert gif.n_frames == 5 and gif.mode == "P" and gif.info["loop"] == 0
+    for step in range(5):
+        gif.seek(step)
+        assert gif.info["duration"] == (1500 if step == 4 else 500)
+        walk.step = step
+        right = np.asarray(Image.open(io.BytesIO(walk.frame)).convert("RGB"))
+        assert np.array_equal(np.asarray(gif.convert("RGB")), right), f"step {step}"
+    assert (
+        made.sentence.startswith("5 steps, at the end left: step 4") and repr(made) == made.sentence
+    )
+    image = Images()
+    image.feed(made._repr_mimebundle_()["text/html"])
+    assert image.found["alt"] == made.sentence
+    assert image.found["src"].startswith("data:image/gif;base64,")
+    assert sorted(os.listdir(tmp_path)) == ["decode.gif"]
+
+
+def test_one_run_and_some_steps(runs, tmp_path):
+    made = kv.animate(runs[0], tmp_path / "one.gif", steps=[0, 4])
+    assert Image.open(made.path).n_frames == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"path": "decode.png"}, "ends in .gif, and got 'decode.png'"),
+        ({"seconds": 0}, "expected 0.02 to 60"),
+        ({"steps": [9]}, r"some of 0 to 4, and got \[9\]"),
+        ({"steps": []}, "some of 0 to 4"),
+        ({"layer": 9}, "layer 9"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_written(runs, tmp_path, given, message):
+    path = tmp_path / given.pop("path", "decode.gif")
+    with pytest.raises(ValueError, match=message):
+        kv.animate(runs[0], path, **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_there_stays_where_nothing_can_be_written(runs, tmp_path):
+    with pytest.raises(OSError):
+        kv.animate(runs[0], tmp_path / "nowhere" / "decode.gif", steps=[0])
