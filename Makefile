@@ -15,7 +15,7 @@ export JUPYTERLAB_WORKSPACES_DIR := $(CURDIR)/$(JUPYTER)/workspaces
 export IPYTHONDIR := $(CURDIR)/$(JUPYTER)/ipython
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test lint refresh bench pictures model clean
+.PHONY: lab test lint refresh bench pictures site model clean
 
 lab: $(VENV)/installed $(NEWS) model # LAB_ARGS="--no-browser --port=8899"
 	$(if $(FIRST),,$(error There is no notebook in notebooks/))
@@ -39,6 +39,9 @@ bench: $(VENV)/installed-test model
 pictures: $(VENV)/installed-test model
 	$(PY) -m tools.readme
 	$(PY) -m tools.pictures
+
+site: $(VENV)/installed model # build/site/index.html
+	$(PY) -m tools.site
 
 model: $(VENV)/installed
 	$(PY) -c "import kvviz; kvviz.load_model()"

@@ -35,7 +35,7 @@ _HOME = {
     "animate": "animation",
     "Animation": "animation",
 }
-_ROOMS = ("count", "draw", "exercises", "faults", "style", "timing")
+_ROOMS = ("count", "draw", "exercises", "faults", "site", "style", "timing")
 
 __all__ = [*_HOME, *_ROOMS]
 

@@ -29,6 +29,8 @@ def save(stepper, path) -> Path:
     path = Path(path)
     if path.suffix != ".html":
         raise ValueError(f"expected a name that ends in .html, and got {path.name!r}")
+    if not path.parent.is_dir():  # said before all is drawn
+        raise FileNotFoundError(f"expected a folder to write into, and there is no {path.parent}")
     told = "The left and right arrow keys walk the steps. Recorded and drawn by kvviz."
     body = f"<h1>A run, step by step</h1>\n{fragment(stepper)}\n<p>{told}</p>"
     return write(path, whole("A run, step by step", body, {}))

@@ -1,6 +1,7 @@
 """A notebook as a web page on which its steppers step, with no kernel and no network."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -34,15 +35,9 @@ def export(notebook, folder, *, links=None) -> Path:
     """
     notebook, folder = Path(notebook), Path(folder)
     nb = read(notebook)
-    if any("stepper(" in cell.source for cell in nb.cells if cell.cell_type == "code"):
+    if has_stepper(nb):
         _run(nb, notebook.parent)
-    exporter = HTMLExporter(
-        template_name="basic",  # the cells alone: no script and no style of anybody else's
-        exclude_input_prompt=True,
-        exclude_output_prompt=True,
-        exclude_anchor_links=True,
-    )
-    body, _ = exporter.from_notebook_node(nb)
+    body, _ = _exporter().from_notebook_node(nb)
     body = TO_NOTEBOOK.sub(lambda link: f'href="{link[1]}.html{link[2] or ""}"', body)
     folder.mkdir(parents=True, exist_ok=True)
     title = heading(nb) or notebook.stem
@@ -54,9 +49,24 @@ def read(notebook: Path) -> NotebookNode:
     try:
         nb = nbformat.read(notebook, as_version=4)
         nbformat.validate(nb)
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError, AttributeError) as error:
+    except (ValueError, nbformat.ValidationError, AttributeError, KeyError) as error:
         raise ValueError(f"{notebook}: expected a notebook: {str(error)[:200]}") from error
     return nb
+
+
+@cache
+def _exporter() -> HTMLExporter:
+    return HTMLExporter(
+        template_name="basic",  # the cells alone: no script and no style of anybody else's
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        exclude_anchor_links=True,
+    )
+
+
+def has_stepper(nb: NotebookNode) -> bool:
+    """Whether it must be run for its page."""
+    return any("stepper(" in cell.source for cell in nb.cells if cell.cell_type == "code")
 
 
 def heading(nb: NotebookNode) -> str:

@@ -187,8 +187,8 @@ def test_menus_and_switch(opened):
     opened.ready(SWITCHED)
     root, page, step = opened.steppers[SWITCHED], opened.page, opened.step(SWITCHED)
     place = opened.place(SWITCHED)
-    root.get_by_label("Layer", exact=True).select_option("2")
-    root.get_by_label("Head", exact=True).select_option("5")
+    root.get_by_role("combobox", name="Layer").select_option("2")
+    root.get_by_role("combobox", name="Head").select_option("5")
     root.get_by_role("switch", name="With the cache").click()
     page.wait_for_timeout(400)
     state = [False, 2, 5, step]
@@ -210,7 +210,7 @@ def test_python_moves_the_browser(opened):
         said = opened.python(SWITCHED, "w.sentence", first=f"w.step, w.layer = {step}, 0")
         opened.shows(SWITCHED, said)
         assert opened.step(SWITCHED) == step
-        expect(opened.steppers[SWITCHED].get_by_label("Layer", exact=True)).to_have_value("0")
+        expect(opened.steppers[SWITCHED].get_by_role("combobox", name="Layer")).to_have_value("0")
 
 
 @made

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kvviz import page, site
 from tools.notebooks import ROOT, notebooks
+from tools.readme import STILL
 
 COURSE = ROOT / "notebooks"
 
@@ -30,12 +31,13 @@ def solution(path: Path) -> Path:
 
 
 def index(paths: list[Path]) -> str:
-    """The page that lists the course; its title, picture and first sentence are the README's."""
+    """The page that lists the course; its title, sentence and picture are the README's."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    title, alt, picture, sentence = map(
-        str.strip, re.match(r"# (.+)\n\n!\[(.+)\]\((.+)\)\n\n([^.]+\.)", readme).groups()
+    title, sentence = (
+        re.search(what, readme, re.M)[1] for what in (r"^# (.+)", r"^([A-Z][^.]+\.)")
     )
-    png = base64.b64encode((ROOT / picture).read_bytes()).decode()
+    alt = html.unescape(re.search(r'alt="([^"]+)"', readme)[1])
+    png = base64.b64encode(STILL.read_bytes()).decode()
     items = "\n".join(item(path, paths) for path in paths if path.parent == COURSE)
     body = (
         f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(sentence)}</p>\n"
