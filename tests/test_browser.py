@@ -192,7 +192,7 @@ def test_other_keys_and_buttons(opened):
 @made
 def test_menus_and_switch(opened):
     opened.ready(SWITCHED)
-    root, page, step = opened.steppers[SWITCHED], opened.page, opened.step(SWITCHED)
+    root, step = opened.steppers[SWITCHED], opened.step(SWITCHED)
     place = opened.place(SWITCHED)
     root.get_by_role("combobox", name="Layer").select_option("2")
     root.get_by_role("combobox", name="Head").select_option("5")
