@@ -1,0 +1,337 @@
+"""Pages of the course and of one stepper, opened from a file with the network off."""
+
+import base64
+import html
+import io
+import json
+import re
+from urllib.parse import urlsplit
+
+import browser
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image, ImageChops
+from playwright.sync_api import expect
+from small import cached_loop, llama, plain_loop, prompt
+
+import kvviz as kv
+from kvviz import page, site
+from tools import site as course
+from tools.notebooks import ROOT, notebooks
+
+in_a_browser = pytest.mark.skipif(
+    browser.chromium() is None, reason=f"no browser found: none of {', '.join(browser.NAMES)}"
+)
+NEW = 4
+LESSON = "03-keep-the-horizontal-edges"
+HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "{{ 7 * 7 }}"]
+HOSTILE += ["<!--", "&lt;b&gt;"]
+
+
+class Words:
+    """A tokenizer whose tokens are markup."""
+
+    def decode(self, ids, **_):
+        return "".join(HOSTILE[int(i) % len(HOSTILE)] for i in ids)
+
+    def convert_ids_to_tokens(self, ids):
+        return [HOSTILE[int(i) % len(HOSTILE)] for i in ids]
+
+
+def recorded(loop, ids, tokenizer=None):
+    model = llama()
+    with kv.record(model, tokenizer) as run:
+        loop(model, ids, NEW)
+    return run
+
+
+@pytest.fixture(scope="module")
+def walk():
+    runs = [recorded(loop, prompt(5)) for loop in (cached_loop, plain_loop)]
+    return kv.stepper(*runs, step=1, layer=1, head=2)
+
+
+@pytest.fixture(scope="module")
+def alone(walk, tmp_path_factory):
+    """The page of one stepper."""
+    return walk.save(tmp_path_factory.mktemp("alone") / "mine.html")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The course's pages; of its steppers' notebooks one is run, another stands as it is stored."""
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVVIZ_PROGRESS", "0")
+        patch.setattr(site, "has_stepper", lambda nb: f"# {TITLE}" in nb.cells[0].source)
+        course.build(folder, notebooks())
+    return folder
+
+
+TITLE = "Keep the horizontal edges"
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    with browser.browser() as chrome:
+        yield chrome
+
+
+class Opened:
+    """A page opened from a file, with no network, and what it said and asked."""
+
+    def __init__(self, chrome, path):
+        self.context = chrome.new_context(viewport={"width": 1280, "height": 1000})
+        self.context.set_offline(True)
+        self.page = self.context.new_page()
+        self.faults, self.addresses = [], []
+        self.page.on("console", lambda said: said.type == "error" and self.faults.append(said.text))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.faults.append("alert"), dialog.dismiss()))
+        self.page.on("request", lambda request: self.addresses.append(request.url))
+        self.page.goto(path.as_uri())
+        self.root = self.page.locator(".kvviz-stepper")
+        self.image = self.root.locator(".kv-picture img")
+
+    def press(self, name):
+        self.root.get_by_role("button", name=name, exact=True).click()
+
+    def menu(self, name):
+        return self.root.locator(f"select[data-name={name}]")
+
+    def options(self, name):
+        return [int(n) for n in self.menu(name).locator("option").all_inner_texts()]
+
+    def shows(self, sentence):
+        expect(self.image).to_have_attribute("alt", sentence)
+        expect(self.root.locator(".kv-words [aria-live]")).to_have_text(sentence)
+
+    def pixels(self):
+        """The picture as the page holds it, decoded here."""
+        read = """(image) => {
+          const canvas = document.createElement("canvas");
+          [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+          canvas.getContext("2d").drawImage(image, 0, 0);
+          return canvas.toDataURL("image/png").split(",")[1];
+        }"""
+        png = base64.b64decode(self.image.evaluate(read))
+        return Image.open(io.BytesIO(png)).convert("RGB")
+
+    def serious(self):
+        found = Axe().run(self.page, context="main, nav").response["violations"]
+        return [(each["id"], each["help"]) for each in found if each["impact"] in SERIOUS]
+
+    def elsewhere(self):
+        return [a for a in self.addresses if urlsplit(a).scheme not in ("file", "data", "blob")]
+
+
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture
+def opened(request, chrome):
+    opened = Opened(chrome, request.getfixturevalue(request.param))
+    yield opened
+    opened.context.close()
+
+
+@pytest.fixture
+def lesson(built):
+    return built / f"{LESSON}.html"
+
+
+# --- one stepper ----------------------------------------------------------------------------
+
+
+def said(walk, **state):
+    """What the live stepper says and draws in this state."""
+    key = {"cached": True, "layer": 1, "head": 2, "step": 1} | state
+    message, (png,) = walk._reply({"frame": list(key.values())})
+    return message["sentence"], Image.open(io.BytesIO(png)).convert("RGB")
+
+
+@in_a_browser
+@pytest.mark.parametrize("opened", ["alone"], indirect=True)
+def test_it_steps_by_mouse_and_by_keyboard_and_shows_what_the_live_one_shows(opened, walk):
+    opened.shows(said(walk)[0])
+    for move in range(2 * NEW):
+        if move % 2:
+            opened.press("Next")
+        else:
+            opened.root.focus()
+            opened.page.keyboard.press("ArrowRight")
+        sentence, drawn = said(walk, step=(2 + move) % NEW)
+        opened.shows(sentence)
+        assert ImageChops.difference(opened.pixels(), drawn).getbbox() is None
+    opened.root.get_by_role("switch").click()
+    opened.menu("layer").select_option("0")
+    opened.menu("head").select_option("0")
+    opened.shows(said(walk, cached=False, layer=0, head=0)[0])
+    assert opened.faults == [] and opened.elsewhere() == []
+
+
+@in_a_browser
+@pytest.mark.parametrize("opened", ["alone"], indirect=True)
+def test_the_menus_hold_what_the_page_holds(opened, walk):
+    for layer in opened.options("layer"):
+        opened.menu("layer").select_option(str(layer))
+        for head in opened.options("head"):
+            opened.menu("head").select_option(str(head))
+            opened.shows(said(walk, layer=layer, head=head)[0])
+    assert 1 in opened.options("layer")
+    expect(opened.root.get_by_role("alert")).to_be_hidden()
+
+
+@in_a_browser
+@pytest.mark.parametrize("opened", ["alone", "lesson"], indirect=True)
+def test_axe_finds_nothing_serious_until_a_picture_loses_its_alt(opened):
+    expect(opened.image).to_have_attribute("alt", re.compile("step"))
+    assert opened.serious() == []
+    opened.image.evaluate("(image) => image.removeAttribute('alt')")
+    assert [rule for rule, _ in opened.serious()] == ["image-alt"]
+
+
+@in_a_browser
+@pytest.mark.parametrize("opened", ["alone", "lesson"], indirect=True)
+def test_it_fits_a_narrow_window(opened):
+    expect(opened.image).to_be_visible()
+    opened.page.set_viewport_size({"width": 700, "height": 900})
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 700
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    walk = kv.stepper(recorded(cached_loop, prompt(5), Words()))
+    return walk.save(tmp_path_factory.mktemp("hostile") / "mine.html")
+
+
+@in_a_browser
+@pytest.mark.parametrize("opened", ["hostile"], indirect=True)
+def test_markup_in_a_prompt_is_text(opened, hostile):
+    asked = json.loads(re.search(r'json">(.+?)</script>', hostile.read_text())[1])["answers"]
+    sentences = [message["sentence"] for message, _ in asked.values()]
+    assert any(each in html.unescape(" ".join(sentences)) for each in HOSTILE[:3])
+    for _ in range(NEW):
+        opened.press("Next")
+        expect(opened.root.locator("script, b, img[src='x']")).to_have_count(0)
+    assert opened.faults == [] and opened.elsewhere() == []
+    assert opened.page.locator("script").count() == 2, "the data and the stand-in"
+
+
+def test_a_page_holds_few_layers_and_heads_always_the_one_it_begins_with(walk, monkeypatch):
+    heads = [(layer, list(range(9))) for layer in range(30)]
+    chosen = page._chosen(heads, 13, 8)
+    assert chosen == [(13, 8), (13, 0), (0, 8), (0, 0), (29, 8), (29, 0)]
+    assert page._chosen([(3, [0])], 3, 0) == [(3, 0)]
+    assert page._chosen([(0, [0]), (1, [0, 1, 2])], 1, 2) == [(1, 2), (1, 0), (0, 0)]
+    monkeypatch.setattr(page, "ROOM", 1)
+    held = page._held(walk)
+    assert held["state"]["_about"]["heads"] == [(1, [2])]
+    assert len(held["answers"]) == 2 * NEW
+
+
+def test_equal_pictures_are_held_once(walk, monkeypatch):
+    png = walk.frame
+    monkeypatch.setattr(walk, "_reply", lambda asked: ({**asked, "sentence": ""}, [png]))
+    monkeypatch.setattr(page, "ROOM", 1)
+    assert len(page._held(walk)["pictures"]) == 1
+
+
+def test_what_cannot_be_drawn_is_said_in_the_page_too(walk, monkeypatch):
+    monkeypatch.setattr(walk._frames, "frame", lambda *_: 1 / 0)
+    answers = page._held(walk)["answers"].values()
+    assert all("ZeroDivisionError" in message["error"] and not shown for message, shown in answers)
+
+
+def test_a_page_is_written_whole_or_not_at_all(walk, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"ends in \.html, and got 'mine.htm'"):
+        walk.save(tmp_path / "mine.htm")
+    with pytest.raises(FileNotFoundError, match="there is no .*nowhere"):
+        walk.save(tmp_path / "nowhere" / "mine.html")
+    there = tmp_path / "there.html"
+    there.write_text("before")
+    monkeypatch.setattr(page.os, "replace", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        page.write(there, "after")
+    assert there.read_text() == "before" and list(tmp_path.iterdir()) == [there]
+
+
+# --- the course -----------------------------------------------------------------------------
+
+
+def test_every_notebook_has_its_page(built):
+    paths = [path.relative_to(ROOT / "notebooks").with_suffix(".html") for path in notebooks()]
+    made = {path.relative_to(built) for path in built.rglob("*.*")}
+    assert {path.as_posix() for path in made} == {"index.html", *(p.as_posix() for p in paths)}
+
+
+def test_every_link_leads_somewhere_and_none_to_a_notebook(built):
+    for path in built.rglob("*.html"):
+        links = re.findall(r'href="([^"]+)"', path.read_text())
+        for link in links:
+            assert link.startswith("https://") or (path.parent / link).exists(), (path.name, link)
+        assert links, path.name
+
+
+def test_the_index_names_each_notebook_its_minutes_and_its_claim(built):
+    index = (built / "index.html").read_text()
+    assert '<a href="03-keep-the-horizontal-edges.html">03 Keep the horizontal edges</a>' in index
+    assert "20 minutes" in index and "Rows 6, 7, 8, ... become 6, 1, 1, ..." in index
+    assert index.count("minutes") == index.count("<li>") == index.count(">solution<")
+    assert 'src="data:image/png;base64,' in index
+
+
+def test_a_page_has_a_title_a_language_and_a_size_that_can_be_sent(built, lesson):
+    for path in built.rglob("*.html"):
+        text = path.read_text()
+        assert '<html lang="en">' in text and "<title></title>" not in text
+        assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=\"https?:", text)
+    assert f"<title>{TITLE}</title>" in lesson.read_text()
+    assert lesson.stat().st_size < 1_500_000
+
+
+@in_a_browser
+@pytest.mark.parametrize("opened", ["lesson"], indirect=True)
+def test_the_lesson_steps_with_no_kernel_and_no_network(opened, lesson):
+    data = re.search(r'<script type="application/json">(.+?)</script>', lesson.read_text())[1]
+    answers = {k: message for k, (message, _) in json.loads(data)["answers"].items()}
+    for step in range(1, 4):
+        opened.press("Next")
+        opened.shows(answers[f'{{"frame":[true,13,8,{step}]}}']["sentence"])
+    opened.root.focus()
+    opened.page.keyboard.press("ArrowLeft")
+    opened.shows(answers['{"frame":[true,13,8,2]}']["sentence"])
+    assert opened.faults == [] and opened.elsewhere() == []
+
+
+@in_a_browser
+def test_no_page_says_an_error_or_asks_for_anything(chrome, built):
+    for path in built.rglob("*.html"):
+        opened = Opened(chrome, path)
+        assert (opened.faults, opened.elsewhere()) == ([], []), path.name
+        if path.name == "index.html":
+            assert opened.serious() == []
+        opened.context.close()
+
+
+# --- bad input ------------------------------------------------------------------------------
+
+
+def test_what_is_no_notebook_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        kv.site.export(tmp_path / "none.ipynb", tmp_path)
+    for text in ("no json", "{}", '{"nbformat": 4}'):
+        (tmp_path / "odd.ipynb").write_text(text)
+        with pytest.raises(ValueError, match="odd.ipynb: expected a notebook"):
+            kv.site.export(tmp_path / "odd.ipynb", tmp_path)
+
+
+def test_a_title_that_is_markup_is_text(tmp_path):
+    path = tmp_path / "made.ipynb"
+    path.write_text(browser.notebook([]).replace('"cells": []', f'"cells": [{json.dumps(CELL)}]'))
+    made = site.export(path, tmp_path / "out", links={HOSTILE[0]: '"><b>'}).read_text()
+    assert f"<title>{html.escape(CELL['source'][2:])}</title>" in made
+    assert HOSTILE[0] not in made.split("<main>")[0] and '"><b>' not in made
+
+
+CELL = {"cell_type": "markdown", "id": "a", "metadata": {}, "source": f"# A {HOSTILE[1]} title"}
