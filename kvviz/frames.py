@@ -47,6 +47,7 @@ class Frames:
         figure = self.figure(shown[0])
         self.size = tuple(round(inches * style.PIXELS) for inches in figure.get_size_inches())
         self._press = Press(figure)
+        self._page = self.figure(shown[0], legend=False)  # every frame is drawn on this one
         self._corners = [layout.corner(ax) for ax in figure.axes[: len(shown[0])]]
 
     def figure(self, squares, *, legend: bool = True):
@@ -60,8 +61,9 @@ class Frames:
         """PNG and sentence; the last few are kept."""
         if key not in self._kept:
             squares = self._squares(*key)
-            with _no_pauses():
-                png = self._press.png(self.figure(squares, legend=False))
+            with _no_pauses(), style.scope():
+                looks = {**self._room, "legend": False, "on": self._page}
+                png = self._press.png(layout.grid(squares, **looks))
             self._kept[key] = png, picture.said(squares)
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT:

@@ -37,13 +37,15 @@ def grid(
     legend: bool = True,
     veil: int = 0,
     note: str = "",
+    on: Figure | None = None,
 ) -> Figure:
     """Squares beside each other, each on its own Axes, over one legend.
 
     `strip` draws them small, that many in a line, with short titles; `low` to fit a screen under
     controls. `least` lines under the title and `states` in the legend, whatever is drawn, make
     pictures of several steps alike; without the `legend` its place stays empty. The first `veil`
-    columns and rows are made pale; `note` stands in place of the numbers.
+    columns and rows are made pale; `note` stands in place of the numbers. `on` a figure that was
+    laid out alike, what is there is drawn over: new Axes take longer than all that is on them.
     """
     widest = _widest(squares)
     if span is not None and span < widest:
@@ -62,10 +64,13 @@ def grid(
     legends = 1 if width >= 840 else 2
     height = ceil(len(squares) / across) * tall + LEGEND * legends + 12
     states: set[str] = set(states)
-    figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
+    figure = on or Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
     for i, square in enumerate(squares):
         x, y = names + i % across * wide, height - (i // across + 1) * tall
-        ax = figure.add_axes((x / width, y / height, wide / width, tall / height))
+        if on:
+            ax = _cleared(figure.axes[i])
+        else:
+            ax = figure.add_axes((x / width, y / height, wide / width, tall / height))
         left, top = (wide / cell - span) / 2, (above + edges) / cell
         draw.frame(ax, span, left=left, right=left, top=top, bottom=tall / cell - top - span)
         looks = {"span": span, "start": start, "gap": gap}
@@ -91,6 +96,12 @@ def grid(
         box = (10 / width, 8 / height, 1 - 20 / width, LEGEND * legends / height)
         draw.legend(figure.add_axes(box), states, width=width - 20, lines=legends)
     return figure
+
+
+def _cleared(ax):
+    for artist in [*ax.collections, *ax.texts]:
+        artist.remove()
+    return ax
 
 
 def corner(ax) -> list[float]:

@@ -139,12 +139,21 @@ def indexed(pixels: np.ndarray) -> np.ndarray:
 @contextmanager
 def scope() -> Iterator[None]:
     """Our matplotlib settings inside the block; the caller's are untouched outside it."""
+    global _inside
+    if _inside:  # setting them takes milliseconds, and a picture is made of many parts
+        yield
+        return
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
-        yield
+        _inside = True
+        try:
+            yield
+        finally:
+            _inside = False
 
 
+_inside = False
 _SETTINGS = mpl.rc_params_from_file(
     Path(__file__).with_name("kvviz.mplstyle"), use_default_template=False
 )

@@ -453,7 +453,8 @@ def test_the_courses_first_picture_is_drawn_from_a_real_run(default_model):
         model(ids, use_cache=False)
     assert kv.draw_step(run, 4, 13, 8).sentence == (
         "step 4, layer 13, head 8: 1 row asks 10 columns; 9 keys and 9 values read, "
-        f"1 of each written; ' at' attends most to ' object', {LOOKED_AT}%"
+        "1 of each written; the store holds 450 KiB; "
+        f"' at' attends most to ' object', {LOOKED_AT}%"
     )
     assert kv.draw_step(run, 5, 13, 8).sentence.endswith(f"to ' object', {LOOKED_AT}%")
     with pytest.raises(ValueError, match="layer 12"):
