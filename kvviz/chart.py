@@ -95,7 +95,9 @@ def bars(ax: Axes, values: Mapping, *, log: bool, levels: Mapping, highlight: Se
         at = {"xytext": (5, 0), "textcoords": "offset points", "va": "center_baseline"}
         font = FontProperties(fname=text.BOLD if out else text.REGULAR, size=style.LABEL)
         looks = {"parse_math": False, "fontproperties": font, "color": style.TEXT}
-        artists.append(ax.annotate(number(length), (low + drawn, y), **at, **looks))
+        clear = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8}  # of a level's line
+        number_at = (low + drawn, y)
+        artists.append(ax.annotate(number(length), number_at, bbox=clear, **at, **looks))
         at["xytext"] = (-6, 0)
         name, path = text.set_in(name, bold=out)
         looks["fontproperties"] = FontProperties(fname=path, size=style.LABEL)
