@@ -52,6 +52,8 @@ def animate(
     path = Path(path)
     if path.suffix.lower() != ".gif":
         raise ValueError(f"path: expected a name that ends in .gif, and got {path.name!r}")
+    if not path.parent.is_dir():  # said before all is drawn
+        raise FileNotFoundError(f"expected a folder to write into, and there is no {path.parent}")
     if not 0.02 <= seconds <= 60:
         raise ValueError(f"seconds: expected 0.02 to 60 for each frame, and got {seconds}")
     walk = stepper(run, uncached, layer=layer, head=head, batch=batch, beside=uncached is not None)

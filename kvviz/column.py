@@ -73,7 +73,7 @@ def _thinned(tokens: Sequence[str], cell: float) -> list[str]:
 def _legend(ax, x, y):
     steps = [(style.UNMOVED, "not moved"), (style.CHANGES[0], "a little")]
     steps += [(color, "") for color in style.CHANGES[1:-1]]
-    steps += [(style.CHANGES[-1], "as much as it is large")]
+    steps += [(style.CHANGES[-1], "as far as it is large")]
     for color, words in steps:
         ax.add_patch(Rectangle((x, y - 7), 14, 14, facecolor=color, edgecolor="none"))
         x += 18

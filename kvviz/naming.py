@@ -40,8 +40,10 @@ ADVICE = {
     "new token not appended": "The step after does not have it either: the longer pair was "
     "dropped.",
     "own key left out": "It attended before it was appended. A token sees itself too.",
-    "write never happens": "Look at `update`: what attention hands back must be in the slot at the "
-    "next call.",
+    "write never happens": "What attention hands back must be in the slot at the next call, and "
+    "come out of it: look at `update`, and at `get`.",
+    "one store for two caches": "What belongs to one cache is kept where all of them see it: make "
+    "it anew in __init__, not in the class.",
     "write missing": "Something was not written, or was taken out again.",
     "written twice": "Attention hands back past and new together: `update` replaces, it never "
     "adds.",
@@ -60,7 +62,7 @@ ADVICE = {
     "mask with a hole": "Every place that is held may be looked at: a mask covers held and new.",
     "window nobody asked for": "The oldest were dropped, or hidden. Every token is needed for as "
     "long as the text goes on.",
-    UNKNOWN: "No mistake known here leaves that. What comes before it is right.",
+    UNKNOWN: "No mistake known here leaves that. What comes before it is right, to the gate.",
 }
 
 

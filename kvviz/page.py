@@ -68,11 +68,20 @@ def fragment(stepper) -> str:
     """HTML in which the stepper steps; where scripts are off, the picture its cell would show."""
     shown, _ = stepper._repr_mimebundle_()
     still = shown.get("text/html") or f"<p>{html.escape(shown['text/plain'])}</p>"
-    data = json.dumps(_held(stepper), separators=(",", ":")).replace("<", "\\u003c")
+    held = _held(stepper)
+    data = json.dumps(held, separators=(",", ":")).replace("<", "\\u003c")
+    there = ", ".join(
+        f"{layer} (heads {_listed(heads)})" for layer, heads in held["state"]["_about"]["heads"]
+    )
+    only = f"<p>This page holds layer {there} of the recording, and not all heads at once.</p>"
     return (
         f'<div><noscript>{still}</noscript>\n<script type="application/json">{data}</script>\n'
-        f"<script>\n{(HERE / 'page.js').read_text()}</script></div>"
+        f"<script>\n{(HERE / 'page.js').read_text()}</script>{only}</div>"
     )
+
+
+def _listed(numbers) -> str:
+    return " and ".join(map(str, numbers))
 
 
 def _held(stepper) -> dict:

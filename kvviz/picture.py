@@ -102,6 +102,7 @@ def side_by_side(
     Raises:
         ValueError: as `draw_step`.
     """
+    head = 0 if head is None else head
     asked = {"step": step, "layer": layer, "head": head, "batch": batch}
     pairs = [_pair(name, given) for name, given in asked.items()]
     squares = [

@@ -18,6 +18,7 @@ from .text import quoted
 from .tokens import piece
 
 _ROOT = 0x9E3779B97F4A7C15  # where every prefix's hash starts
+_LOOKED_AT = 512  # keys remembered, to know them again where they do not belong
 _SHOWN = 12  # steps in a table before the middle is left out
 
 
@@ -33,6 +34,7 @@ class Run(Sequence):
         self._tokenizer = tokenizer
         self._pieces: dict[int, str] = {}
         self._computed: dict[int, torch.Tensor] = {}  # hash of a prefix -> its last key's witness
+        self._written: list[tuple[torch.Tensor, int]] = []  # witness and token of each new key
         self._progress = None
         self.max_bytes = max_bytes
         self.bytes_kept = 0
@@ -90,6 +92,7 @@ class Run(Sequence):
         step.run, step.index = self, len(self)
         self.reserve(step.witness.numel() * 4)
         self._find_parents(step)
+        self._find_moved(step)
         self._find_repeats(step)
         for row in step.token_ids.tolist():
             for token in row:
@@ -126,6 +129,31 @@ class Run(Sequence):
                     step.parents[batch] = (parent.index, order[best])
                     step.known[batch] = same[best]
                     break
+
+    def _find_moved(self, step):
+        """Where the store holds its columns in another order, or twice: what token each one is.
+
+        Known by its key, wherever it was written; as many as were fed are like none before, and
+        those are the new ones. Looked for only where columns are not as they were left.
+        """
+        n_batch, fed = step.token_ids.shape
+        for batch in range(n_batch):
+            keys, own = step.witness[batch], slice(step.columns - fed, step.columns)
+            if len(keys) != step.columns:
+                continue
+            if not bool(step.known[batch].all()) and self._written:
+                before = torch.stack([key for key, _ in self._written])
+                near = (keys[:, None] - before).abs().amax(-1) <= 1e-4 * before.abs().max()
+                found = near.any(-1)
+                if int((~found).sum()) == fed:
+                    tokens = torch.tensor([token for _, token in self._written])
+                    if step.moved is None:
+                        step.moved = torch.full((n_batch, step.columns), -1)
+                    step.moved[batch] = tokens[near.long().argmax(-1)]
+                    own = (~found).nonzero()[:, 0]
+                    step.moved[batch, own] = -2 - torch.arange(fed)  # which row wrote it
+            if batch == 0 and len(self._written) < _LOOKED_AT:
+                self._written += zip(keys[own], step.token_ids[batch].tolist(), strict=True)
 
     def _find_repeats(self, step):
         """Mark the rows that an earlier step computed: same tokens, places, positions and key."""
@@ -242,7 +270,7 @@ class Run(Sequence):
 
 _PLAIN = ("held_before", "before", "after", "bytes", "slots", "parents", "gaps")
 _PLAIN += ("rows_by_layer", "columns_by_layer")
-_ARRAYS = ("token_ids", "positions", "pads", "witness", "known", "again")
+_ARRAYS = ("token_ids", "positions", "pads", "witness", "known", "again", "moved")
 
 
 def _restored(run, index, plain, arrays):

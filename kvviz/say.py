@@ -127,8 +127,14 @@ def _odd(n: dict[str, int]) -> list[str]:
 
 def _most(square, row: int) -> str:
     """Where the newest row's attention goes."""
-    asking, found = text.quoted(square.tokens[square.rows[row]]), most(square, row)
+    asking, found = text.quoted(asks(square, row)), most(square, row)
     return f"{asking} attends {'most ' * (not found.endswith('nothing'))}{found}"
+
+
+def asks(square, row: int) -> str:
+    """The token that this row belongs to."""
+    asking = getattr(square, "asking", ())
+    return asking[row] if asking else square.tokens[square.rows[row]]
 
 
 def most(square, row: int) -> str:
@@ -140,7 +146,8 @@ def most(square, row: int) -> str:
     if largest < 0:
         return "to nothing"
     at = next(j for j, share in enumerate(shares) if share >= largest - 1e-4)
-    target = "itself" if at == place else text.quoted(square.tokens[at])
-    if at != place and square.tokens.count(square.tokens[at]) > 1:
+    own = square.columns[at] == "new" if getattr(square, "asking", ()) else at == place
+    target = "itself" if own else text.quoted(square.tokens[at])
+    if not own and square.tokens.count(square.tokens[at]) > 1:
         target += f" at place {at}"
     return f"to {target}, {draw.percent(largest)}%"

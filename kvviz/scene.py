@@ -57,7 +57,8 @@ class Scene:
         return not (ours - right).abs().max() <= self.gate * right.abs().max()
 
     def _rows(self):
-        says = f"{self.query.shape[1]} rows were computed for {self.step.fed} fed"
+        n = self.query.shape[1]
+        says = f"{n} row{'s were' if n > 1 else ' was'} computed for {self.step.fed} fed"
         text = self.whole.queries[self.layer][0][:, : self.end]
         return (UNKNOWN if self._differ(self.query, text) else "store never read"), says, None
 
@@ -69,7 +70,7 @@ class Scene:
         if given is None:
             off = (self.query - self.right_query).abs().amax((0, 2)) / self.right_query.abs().max()
             place = self.written + int((~(off <= self.gate)).nonzero()[0])
-            return UNKNOWN, "the queries differ, and what came before them is right", place
+            return UNKNOWN, "the queries differ", place
         i = next(i for i in range(len(true)) if given[i] != true[i])
         says = f"the token at place {true[i]} was rotated as if it stood at place {given[i]}"
         shifts = {ours - right for ours, right in zip(given, true, strict=True)}
@@ -129,7 +130,8 @@ class Scene:
             return found
         n, expected = self.keys.shape[1], self.right_keys.shape[1]
         if n != expected:
-            return UNKNOWN, f"attention saw {n} columns, and {expected} were expected", None
+            who = "attention saw" if self.held == self.written else "the store held"
+            return UNKNOWN, f"{who} {n} columns, and {expected} were expected", None
         keys_differ = self._differ(self.keys, self.right_keys)
         name, of = ("key", keys_of) if keys_differ else ("value", values_of)
         place = int(self.places[next((i for i, found in enumerate(of) if found != i), 0)])

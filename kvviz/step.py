@@ -35,6 +35,7 @@ class Square:
         masked: (Tq, N) bool, true where the mask let nothing through.
         gap: largest |weights @ values - output| over the largest |output|; NaN if not measured.
         bytes: what the store's tensors take after this pass, all layers together.
+        asking: the rows' own tokens, where columns are out of place; else those at `rows`.
     """
 
     step: int
@@ -53,6 +54,7 @@ class Square:
     held_after: int
     gap: float
     bytes: int = 0
+    asking: tuple[str, ...] = ()
 
 
 @dataclass(repr=False)
@@ -86,6 +88,7 @@ class Step:
     parents: list[tuple[int, int] | None] = field(default_factory=list)  # (step, row) a batch row
     known: torch.Tensor | None = None  # (B, held_before): stored columns written in this recording
     again: torch.Tensor | None = None  # (B, Tq): rows computed before
+    moved: torch.Tensor | None = None  # (B, columns): tokens of columns out of place, else -1
     hashes: list[int] = field(default_factory=list)  # of each batch row's tokens so far
 
     def __repr__(self):
@@ -153,6 +156,9 @@ class Step:
 
     def tokens(self, batch: int = 0) -> list[int]:
         """Token ids by place, -1 where the key is not what this recording saw written."""
+        if (moved := self._moved(batch)) is not None:
+            rows = (-2 - moved).clamp_min(0)
+            return torch.where(moved < -1, self.token_ids[batch][rows], moved).tolist()
         ids = torch.full((self.columns,), -1)
         step, row, alive = self, batch, torch.ones(self.columns, dtype=torch.bool)
         while True:  # back through the steps that left what this one read
@@ -163,6 +169,11 @@ class Step:
                 return ids.tolist()
             alive = alive[: step.held_before] & step.known[row]
             step, row = self.run[parent[0]], parent[1]
+
+    def _moved(self, batch: int) -> torch.Tensor | None:
+        """(columns,) what each column is where they are out of place: a token, or -2 - its row."""
+        moved = None if self.moved is None else self.moved[batch]
+        return moved if moved is not None and bool((moved != -1).all()) else None
 
     def square(self, layer: int, head: int, batch: int = 0) -> Square:
         """One head's square in this pass.
@@ -197,13 +208,16 @@ class Step:
         states = ["empty"] * n_places
         pads = torch.zeros(total, dtype=torch.bool) if self.pads is None else self.pads[batch]
         ids = self.tokens(batch)
-        seen = set(places.tolist())
+        seen, moved = set(places.tolist()), self._moved(batch)
         row_states = ["again" if again else "new" for again in self.again[batch].tolist()]
         for place in range(total):
             if pads[place]:
                 states[place] = "pad"
             elif place not in seen:
                 states[place] = "gone"
+            elif moved is not None:
+                new = int(moved[place]) < -1
+                states[place] = row_states[-2 - int(moved[place])] if new else "read"
             elif place >= self.held_before:
                 states[place] = row_states[place - self.held_before]
             else:
@@ -227,7 +241,12 @@ class Step:
             held_after=self.held_after,
             gap=self.gaps.get(layer, float("nan")),
             bytes=self.bytes,
+            asking=() if moved is None else self._labels(batch, len(rows)),
         )
+
+    def _labels(self, batch: int, n_rows: int) -> tuple[str, ...]:
+        """Texts of the last `n_rows` tokens fed."""
+        return tuple(self.run.label(token) for token in self.token_ids[batch, -n_rows:].tolist())
 
     @property
     def n_heads(self) -> int:

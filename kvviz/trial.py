@@ -105,6 +105,12 @@ def judged(right: Right, cache_class, forge_class) -> Verdict:
     """`check_cache` against what has been computed before."""
     theirs = {cache_class, forge_class} - {KVCache, Forge}
     own = [vars(kind)[name] for kind in theirs for name in _METHODS if name in vars(kind)]
+    missing = [name for name in ("get", "update", "reset") if not hasattr(cache_class, name)]
+    if missing:
+        says = (
+            f"{cache_class.__name__} has no method {missing[0]!r}: a cache needs get, update, reset"
+        )
+        return Verdict(False, says, "raised")
     if own and all(map(unwritten, own)):
         return _NOT_DONE
     trial = _Trial(right, cache_class, forge_class)
@@ -121,7 +127,7 @@ class _Trial:
 
     def __init__(self, right, cache_class, forge_class):
         self.right, self.cache_class, self.forge_class = right, cache_class, forge_class
-        self.run = ()  # what is being recorded
+        self.run, self.left = (), False  # what is being recorded; what a reset left behind
 
     def decode(self, keep=naming.SEEN):
         """The prompt at once, and then one token at a time."""
@@ -133,6 +139,8 @@ class _Trial:
         forge, cache = right.made(self.forge_class), self.cache_class(n_layers)
         forge(right.earlier, cache)
         cache.reset()
+        self.left = any(cache.get(layer) is not None for layer in range(n_layers))
+        right.made(self.forge_class)(right.earlier, self.cache_class(n_layers))  # not this one's
         pieces = right.text.split(sizes, dim=1)
         with record(forge, keep=keep, max_bytes=2**32) as self.run:
             run = self.run
@@ -180,16 +188,24 @@ class _Trial:
         def turn(keys, places):
             return right.forge.rotate(keys, right.forge.turns(places))
 
-        return naming.named(run, right.whole, GATE, turn=turn, earlier=EARLIER)
+        cause = naming.named(run, right.whole, GATE, turn=turn, earlier=EARLIER)
+        if cause and cause.name == "stale store" and not self.left:
+            says = "a second cache was filled with another text, and this one held its tokens"
+            return naming.Cause(says, "one store for two caches", 0)
+        return cause
 
     def raised(self, error):
         """An error may only follow from a mistake before it: then that is what to tell."""
         lines = [f"line {f.lineno} of {f.name}:  {f.line}" for f in own_frames(error)]
         says = f"it raised {type(error).__name__}: {error}"
-        cause = None if lines else self._named(self.run) or self._shares_a_slot()
+        cause = None if lines else self._named(self.run) or self._left() or self._shares_a_slot()
         if cause is None:
             return Verdict(False, says, "raised", "\n".join(lines) or "in a call of your classes")
         return Verdict(False, cause.headline, cause.name, f"{cause.advice}\nThen {says}")
+
+    def _left(self):
+        if self.left:
+            return naming.Cause("some slots were not empty after a reset", "stale store")
 
     def _shares_a_slot(self):
         cache, entry = self.cache_class(2), KVEntry(*torch.zeros(2, 1, 1, 1, 1))
@@ -232,7 +248,7 @@ class _Trial:
         return Finding("tokens", False, f"new token {off[0]} {says}")
 
 
-_METHODS = ("get", "update", "reset", "positions", "rotate", "append", "mask", "attend", "forward")
+_METHODS = ("get", "update", "positions", "rotate", "append", "mask", "attend", "forward")
 _NOT_DONE = Verdict(False, "not done yet: replace the ... with your own lines", "not done yet")
 _NAMELESS = naming.Cause(
     "the logits differ, and nothing that attention saw or gave does",

@@ -24,6 +24,8 @@ def draw_heads(run, step: int, layer: int, *, batch=0) -> Picture:
 
 def heads_of(run, step: int, layer: int, batch: int = 0) -> list:
     """The squares of every head."""
+    if not hasattr(run, "rows"):
+        raise TypeError(f"expected a recording, and got {type(run).__name__}")
     first = _square(run, step, layer, 0, batch)
     if first.weights is None:
         raise ValueError(f"layer {layer}: attention was not kept in this recording")
@@ -37,7 +39,7 @@ def of_heads(squares, *, span: int | None = None) -> Picture:
     with style.scope():
         many = min(IN_A_LINE, len(squares))
         figure = layout.grid(squares, titles=titles, strip=many, span=span)
-    asking = text.quoted(first.tokens[first.rows[draw.newest(first)]])
+    asking = text.quoted(say.asks(first, draw.newest(first)))
     where = f"step {first.step}, layer {first.layer}, {asking} in each head"
     return Picture(figure, f"{where}: {'; '.join(map(said_of_head, squares))}")
 

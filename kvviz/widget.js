@@ -219,6 +219,7 @@ function render({ model, el }) {
     const picture = panel.querySelector("img");
     URL.revokeObjectURL(picture.src);
     Object.assign(picture, { src: url, alt: sentence });
+    if (!panel.dataset.shown) picture.onload = () => panel.scrollIntoView({ block: "nearest" });
     panel.dataset.shown = `${heads}`;
     panel.replaceChildren(picture, ...boxes.map(([box, said], n) => {
       const each = Object.assign(document.createElement("button"), { type: "button", value: n });

@@ -4,8 +4,11 @@ import pytest
 import small
 import torch
 
+from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
+from kvviz.picture import draw_step
 from kvviz.recording import record
+from kvviz.run import Run
 from kvviz.step import KEEP
 from kvviz.widget import stepper
 
@@ -64,6 +67,39 @@ def test_chunks_are_recorded(forge):
             forge(chunk, cache)
     assert run.rows == [3, 1, 2] and run[2].square(0, 0).rows == (4, 5)
     assert run[2].square(0, 0).masked.tolist() == [[False] * 5 + [True], [False] * 6]
+
+
+def fed_to(name):
+    fault = GALLERY[name]
+    forge, cache = fault.forge_class.small(), fault.cache_class(4)
+    with record(forge) as run:
+        for ids in ([[17, 3, 88]], [[24]], [[71]]):
+            forge(torch.tensor(ids), cache)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "new"),
+    [
+        ("keys and values in front", "71 24 17 3 88", 0),
+        ("keys in front", "71 24 17 3 88", 0),
+        ("written twice", "17 3 88 88 24 24 71", 6),
+    ],
+)
+def test_a_column_is_named_by_its_key_wherever_it_stands(name, tokens, new, tmp_path):
+    run = fed_to(name)
+    square = run[2].square(1, 3)
+    assert square.tokens == tuple(tokens.split()) and square.asking == ("71",)
+    assert [n for n, state in enumerate(square.columns) if state == "new"] == [new]
+    assert draw_step(run, 2, 1, 3).sentence.count("'71' attends most to") == 1
+    loaded = Run.load(run.save(tmp_path / "run.npz"))
+    assert loaded[2].square(1, 3).tokens == square.tokens
+
+
+def test_where_nothing_moved_nothing_is_kept_of_it():
+    assert all(
+        step.moved is None and not step.square(0, 0).asking for step in fed_to("position restarts")
+    )
 
 
 def test_the_stepper_walks_both_loops(forge):

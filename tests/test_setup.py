@@ -144,7 +144,7 @@ def test_the_readme_is_short_and_begins_with_a_picture():
 
 def test_the_readmes_own_lines_run(default_model):
     code = re.search(r"```python\n(.+?)```", README, re.DOTALL)[1]
-    own = [line for line in code.splitlines() if not line.startswith(("import", " "))]
+    own = [line for line in code.splitlines() if not line.startswith(("import", " ")) and line]
     assert len(own) == 3, "any prompt, any model, in three lines"
     names = {}
     exec(code, names)

@@ -25,6 +25,8 @@ LENGTHS = (1, 2, 3, 5, 6, 8, 13, 21, 34, 55)
 PROMPTS = [small.prompt(p, seed=p) for p in LENGTHS] + [small.prompt(200)]
 PROMPTS += [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), torch.tensor([[3, 3, 8, 3]])]
 PROMPTS += [small.prompt(6)[:, [0, 1, 1, 0]]]
+# The right one, and five more.
+SIX = dict(list(RIGHT.items())[:5]) | dict(list(RIGHT.items())[-1:])
 SHAPES = {"a head each": 6, "three over one": 2, "six over one": 1}
 
 
@@ -35,8 +37,8 @@ def test_no_false_alarm(n_kv_heads, dtype):
     sizes = dict(num_key_value_heads=n_kv_heads, n_positions=256)
     model = small.llama(tie_word_embeddings=True, **sizes).to(dtype)
     for ids in PROMPTS:
-        right = Right(model, ids, 6)
-        for name, classes in RIGHT.items():
+        right = Right(model, ids, 4)
+        for name, classes in SIX.items():
             verdict = judged(right, *classes)
             assert verdict.passed and len(verdict.findings) == 5, f"{name}, {ids}: {verdict}"
 
@@ -172,6 +174,45 @@ def test_bad_input_is_refused_at_the_door(message, given):
     error, arguments = given
     with pytest.raises(error, match=message):
         check_cache(**arguments)
+
+
+class Shared(KVCache):
+    slots = [None] * 4  # one list for all of them
+
+    def __init__(self, n_layers):
+        self._slots = self.slots
+
+    def reset(self):
+        self._slots[:] = [None] * 4
+
+
+class LeavesOne(KVCache):
+    def reset(self):
+        self._slots[0] = None
+
+
+class Empty(KVCache):
+    def reset(self): ...
+
+
+class Missing:
+    def __init__(self, n_layers): ...
+
+    def get(self, layer): ...
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause", "says"),
+    [
+        (Shared, "one store for two caches", "a second cache was filled"),
+        (LeavesOne, "stale store", "slots were not empty after a reset"),
+        (Empty, "stale store", "held 7 tokens before"),
+        (Missing, "raised", "has no method 'update'"),
+    ],
+)
+def test_slips_of_python_are_told_from_stubs(wrong, cause, says):
+    verdict = check_cache(wrong)
+    assert verdict.cause == cause and says in verdict.headline, verdict
 
 
 def test_a_cache_needs_only_get_update_and_reset():

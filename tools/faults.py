@@ -12,14 +12,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
 PROMPT = "The first law of motion states"
 TITLE = """# Faults, and the checks that catch them
 
-Every broken cache of `kvviz.faults`, judged by `kv.check_cache`: six tokens and twelve new ones,
-against one pass without a cache. ✗ where a check catches it: **T**okens, **L**ogits, **K**eys and
+Every broken cache of `kvviz.faults`, judged by `kv.check_cache`: six tokens and twelve new ones
+(the default model: six), against one pass without a cache. ✗ where a check catches it: **T**okens, **L**ogits, **K**eys and
 values as attention saw them, **C**hunks of 3 + 1 + 2, **W**ork. "Tokens equal" is said of this
 prompt alone. Written by `python -m tools.faults`.
 
-| fault | T | L | K | C | W | T | L | K | C | W | named |
-|---|---|---|---|---|---|---|---|---|---|---|---|
-| | small | random | model | | | default | model | | | | |
+| fault | T | L | K | C | W | T | L | K | C | W | named | what it does |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
+| | small | random | model | | | default | model | | | | | |
 """
 
 
@@ -27,7 +27,7 @@ def row(fault, verdicts) -> str:
     """One line of the table: what caught it on each model, and the name it was given on both."""
     marks = ["·" if finding.passed else "✗" for v in verdicts for finding in v.findings]
     names = dict.fromkeys(verdict.cause for verdict in verdicts)
-    return f"| {fault.name} | {' | '.join(marks)} | {', '.join(names)} |\n"
+    return f"| {fault.name} | {' | '.join(marks)} | {', '.join(names)} | {fault.says} |\n"
 
 
 def page(rights) -> str:
@@ -42,7 +42,7 @@ def page(rights) -> str:
 def rights(model, tokenizer) -> list[Right]:
     """What is right on the small model, and on this one."""
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
-    return [Right(), Right(model, ids)]
+    return [Right(), Right(model, ids, 6)]
 
 
 if __name__ == "__main__":

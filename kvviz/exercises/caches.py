@@ -67,9 +67,13 @@ def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
         return wrong("the forge ran, and your function returned nothing: return logits and cache")
     if problem:
         return problem
+    if isinstance(answer, tuple) and len(answer) == 2 and hasattr(answer[0], "get"):
+        return wrong("return the logits first, and then the cache")
     if not (isinstance(answer, tuple) and len(answer) == 2 and hasattr(answer[1], "get")):
         return wrong("return two things: the logits of every row, and the cache")
     logits, cache = answer
+    if not isinstance(logits, torch.Tensor):
+        return wrong("return the logits as one tensor: join the chunks' along dim 1")
     if run.rows == [ids.shape[1]]:
         return wrong(f"rows {ids.shape[1]}: the whole prompt went in at once. Cut it into {sizes}.")
     if run.rows != list(sizes) and [step.held_after for step in run[1:]] != run.rows[1:]:
@@ -102,9 +106,9 @@ def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
 def is_rounding(function) -> Feedback:
     """Notebook 05: `is_rounding(gap32, gap64, scale)`; gaps in logits, and the largest logit."""
     tiny = "A tiny bug passes: it is as small in float32, and it does not move in float64."
-    large = "Logits reach 33 here, and the gap with them: a gate must be relative."
+    large = "The gap grows with the logits: a gate must be relative to the largest."
     cases = (
-        (8.8e-6, 1.3e-14, 8.9, True, "That is the small model's own."),
+        (8.8e-6, 1.3e-14, 8.9, True, "That is the right cache on the small model."),
         (6.4e-5, 2.2e-13, 31.9, True, large),
         (3.1e-3, 8.0e-12, 900.0, True, large),
         (0.0, 0.0, 5.0, True, "No gap at all is no bug."),
@@ -112,12 +116,16 @@ def is_rounding(function) -> Feedback:
         (4.0e-6, 3.9e-6, 31.9, False, tiny),
         (6.6e-5, 7.0e-6, 31.9, False, tiny),
         (2.0e-6, 1.9e-6, 0.5, False, tiny),
+        (1.1, 4.0e-9, 3.0e5, True, large),
+        (8.1e-10, 8.0e-10, 1e-3, False, tiny),
     )
     for gap32, gap64, scale, right, why in cases:
         answer, problem = tried(function, gap32, gap64, scale)
         if problem:
             return problem
-        if bool(answer) != right:
+        if not isinstance(answer, bool):
+            return wrong(f"is_rounding should say True or False, and said {answer!r}")
+        if answer != right:
             word = "rounding" if answer else "a bug"
             return wrong(
                 f"gap {gap32:g} in float32 and {gap64:g} in float64, logits to {scale:g}: you say "
@@ -154,6 +162,7 @@ def diagnose(answers) -> Feedback:
         return Feedback("not done yet", "replace each ... by the name of a fault, or by 'fine'")
     names = {"fine", "precision", "wrong order", *GALLERY}
     for which, answer in answers.items():
+        answer = answer.strip().lower() if isinstance(answer, str) else answer
         if answer in _RIGHT[which]:
             continue
         if answer not in names:

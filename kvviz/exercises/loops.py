@@ -22,7 +22,7 @@ def describe(function, *runs) -> Feedback:
             )
         if answer == right:
             continue
-        kind = "a loop with a store" if step.held_before else "a loop without one"
+        kind = "a loop with a store" if step.held_before else "a loop without a store"
         found = f"in step {step.index} of {kind}, fed {step.fed} and held {step.held_before} before"
         if answer[1] != step.columns and answer[1] == step.fed:
             return wrong(
@@ -34,7 +34,7 @@ def describe(function, *runs) -> Feedback:
                 f"{found}: you say {answer[1]} held, and the row has {step.columns} columns. The "
                 "new token sees itself."
             )
-        if answer[:2] == right[:2]:
+        if answer[:2] == right[:2] and answer[2] == right[2] + 1:
             return wrong(f"{found}: position {answer[2]} counts from 1. Here the first is 0.")
         names = ("fed", "held", "position")
         name, got = next((names[i], answer[i]) for i in range(3) if answer[i] != right[i])
