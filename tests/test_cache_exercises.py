@@ -188,10 +188,12 @@ def test_is_rounding_solved():
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        (lambda g32, g64, scale: g32 <= 1e-5, "Logits reach 33"),
+        (lambda g32, g64, scale: g32 <= 1e-5, "relative to the largest"),
         (lambda g32, g64, scale: g32 <= 1e-5 * scale, "A tiny bug passes"),
         (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "A tiny bug passes"),
         (lambda g32, g64, scale: g32 / g64 > 1e6, "ZeroDivisionError"),
+        (lambda g32, g64, scale: g64 < 1e-9, "relative to the largest"),
+        (lambda g32, g64, scale: "bug", "True or False, and said 'bug'"),
     ],
 )
 def test_is_rounding_wrong(wrong, hint):

@@ -95,11 +95,9 @@ def test_the_page_of_faults_is_what_the_checks_say(default_model):
     assert ("·", "·", "✗", "✗", "·") in caught  # tokens and logits equal, one token at a time
     assert ("·", "·", "·", "·", "✗") in caught  # only the work gives it away
     assert ("·", "·", "·", "✗", "·") in caught  # only a chunk does
-    for line in lines:
-        assert line[-1].strip(" |") in {
-            GALLERY[line[0].strip("| ")].name,
-            GALLERY[line[0].strip("| ")].group,
-        }
+    for name, *_, named, says in lines:
+        fault = GALLERY[name.strip("| ")]
+        assert named in (fault.name, fault.group) and says.strip(" |") == fault.says
 
 
 @pytest.mark.parametrize("name", ["keys and values in front", "keys and values reversed"])

@@ -13,9 +13,9 @@ PROMPT = "The first law of motion states"
 TITLE = """# Faults, and the checks that catch them
 
 Every broken cache of `kvviz.faults`, judged by `kv.check_cache`: six tokens and twelve new ones
-(the default model: six), against one pass without a cache. ✗ where a check catches it: **T**okens, **L**ogits, **K**eys and
-values as attention saw them, **C**hunks of 3 + 1 + 2, **W**ork. "Tokens equal" is said of this
-prompt alone. Written by `python -m tools.faults`.
+(the default model: six), against one pass without a cache. ✗ where a check catches it: **T**okens,
+**L**ogits, **K**eys and values as attention saw them, **C**hunks of 3 + 1 + 2, **W**ork. "Tokens
+equal" is said of this prompt alone. Written by `python -m tools.faults`.
 
 | fault | T | L | K | C | W | T | L | K | C | W | named | what it does |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
