@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import io
 from pathlib import Path
 
 from PIL import Image
 
+from kvviz import page
+from kvviz.picture import tag
 from kvviz.widget import stepper
 
 
@@ -19,12 +19,7 @@ class Animation:
         self.path, self.sentence, self.width = path, sentence, width
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        data = base64.b64encode(self.path.read_bytes()).decode()
-        alt = html.escape(self.sentence, quote=True)
-        image = (
-            f'<img alt="{alt}" src="data:image/gif;base64,{data}" width="{self.width}" '
-            'style="max-width:100%;height:auto;background-color:#ffffff">'
-        )
+        image, _ = tag("gif", self.path.read_bytes(), self.sentence, self.width)
         return {"text/html": image, "text/plain": self.sentence}
 
     def __repr__(self) -> str:
@@ -69,7 +64,5 @@ def animate(
     looks = {"duration": durations, "loop": 0, "optimize": True, "save_all": True}
     whole = io.BytesIO()
     frames[0].save(whole, "GIF", append_images=frames[1:], **looks)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(whole.getvalue())
-    part.replace(path)
+    page.write(path, whole.getvalue())
     return Animation(path, sentence, width)

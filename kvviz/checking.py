@@ -14,7 +14,7 @@ import torch
 from . import causes, naming
 from .recording import record
 from .step import Step
-from .verdict import Finding, Verdict, own_frames
+from .verdict import Finding, Verdict, own_lines
 
 GATE = 1e-5  # largest gap allowed, over the largest number compared, in float32
 
@@ -128,10 +128,9 @@ def _open():
 
 def _raised(error):
     """The learner's own traceback: their lines, and the error; not ours, not the library's."""
-    lines = [f"line {f.lineno} of {f.name}:  {f.line}" for f in own_frames(error)]
     headline = f"your loop raised {type(error).__name__}: {error}"
     cause = getattr(error, "cause", "raised")  # `record` knows some of its refusals by name
-    return Verdict(False, headline, cause, "\n".join(lines) or "in the call of your loop itself")
+    return Verdict(False, headline, cause, own_lines(error) or "in the call of your loop itself")
 
 
 def _earlier_mistake(run, ids, reference):
@@ -177,7 +176,7 @@ def _judged(out, run, ids, n, reference):
         out, run, p, n, reference.ids, scores_right=logits.step is None and logits.count > 0
     )
     first = entries if entries.step is not None else logits
-    if cause == "not recognised" and (found := naming.named(run, reference.whole, reference.gate)):
+    if cause == naming.UNKNOWN and (found := naming.named(run, reference.whole, reference.gate)):
         headline, cause, advice = found.headline, found.name, found.advice
         step, first = found.step, found
     return Verdict(

@@ -86,11 +86,11 @@ class Frames:
     def heads(self, cached: bool, layer: int, step: int) -> tuple[bytes, str, list]:
         """All heads of a layer: PNG, sentence, and for each head its box in parts of the whole."""
         squares = views.heads_of(self.runs[cached], step, layer, self.batch)
-        picture = views.of_heads(squares, span=self._room["span"])
-        boxes = [ax.get_position().bounds for ax in picture.figure.axes[: len(squares)]]
+        shown = views.of_heads(squares, span=self._room["span"])
+        boxes = [ax.get_position().bounds for ax in shown.figure.axes[: len(squares)]]
         boxes = [[float(n) for n in (x, 1 - y - high, wide, high)] for x, y, wide, high in boxes]
         said = [views.said_of_head(square) for square in squares]
-        return picture.png(), picture.sentence, list(zip(boxes, said, strict=True))
+        return shown.png(), shown.sentence, list(zip(boxes, said, strict=True))
 
     def clear(self) -> None:
         self._kept.clear()
@@ -119,7 +119,7 @@ def states(square, span: int) -> set[str]:
     rows = [r for r, state in enumerate(square.row_states) if state != "pad"]
     real = [j for j, state in enumerate(square.columns) if state not in ("pad", "empty")]
     asked, masked = {square.rows[r] for r in rows}, square.masked[np.ix_(rows, real)]
-    past = any(square.columns[j] in ("read", "before", "gone") for j in real if j not in asked)
+    past = any(square.columns[j] in draw.PAST for j in real if j not in asked)
     seen = {
         "masked": masked.any(),
         "not computed": past,

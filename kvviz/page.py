@@ -36,12 +36,12 @@ def save(stepper, path) -> Path:
     return write(path, whole("A run, step by step", body, {}))
 
 
-def write(path: Path, text: str) -> Path:
-    """Write all of it or nothing: a page that is there stays until the new one is whole."""
+def write(path: Path, content: str | bytes) -> Path:
+    """Write all of it or nothing: a file that is there stays until the new one is whole."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
     try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
         os.chmod(name, 0o644)  # a temporary file is its owner's only, a page is to be read
         os.replace(name, path)
     except BaseException:

@@ -14,6 +14,14 @@ from PIL import Image
 from kvviz import chart, layout, say, style
 
 
+def tag(kind: str, image: bytes, sentence: str, width: int) -> tuple[str, str]:
+    """HTML of an image with its sentence as alt text, and the image in base64."""
+    data, alt = base64.b64encode(image).decode(), html.escape(sentence, quote=True)
+    looks = "max-width:100%;height:auto;background-color:#ffffff"
+    source = f"data:image/{kind};base64,{data}"
+    return f'<img alt="{alt}" src="{source}" width="{width}" style="{looks}">', data
+
+
 class Picture:
     """A figure with the sentence that says the same; shown once as a cell's last line."""
 
@@ -62,12 +70,7 @@ class Picture:
         return path
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
-        data = base64.b64encode(self.png()).decode()
-        alt = html.escape(self.sentence, quote=True)
-        image = (
-            f'<img alt="{alt}" src="data:image/png;base64,{data}" width="{self.width}" '
-            'style="max-width:100%;height:auto;background-color:#ffffff">'
-        )
+        image, data = tag("png", self.png(), self.sentence, self.width)
         shown = {"image/png": {"width": self.width, "height": self.height}}
         return {"text/html": image, "image/png": data, "text/plain": self.sentence}, shown
 

@@ -33,7 +33,7 @@ class Scene:
             self.keys, self.values = (x[:, self.places >= 0] for x in (self.keys, self.values))
         self.places = self.places[self.places >= 0]
         query, keys, values, output = (whole.kept[n][layer][0] for n in SEEN)
-        self.right_query, self.right_output = query[:, written : self.end], output[:, written : self.end]  # noqa: E501 # fmt: skip
+        self.right_query, self.right_output = (x[:, written : self.end] for x in (query, output))
         self.right_keys, self.right_values = keys[:, self.places], values[:, self.places]
 
     def mistake(self):

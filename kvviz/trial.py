@@ -15,7 +15,7 @@ from . import naming
 from .checking import GATE
 from .forge import Forge, KVCache, KVEntry
 from .recording import record
-from .verdict import Finding, Verdict, own_frames, unwritten
+from .verdict import Finding, Verdict, own_lines, unwritten
 
 CHUNKS = (3, 1, 2)
 EARLIER = 7  # tokens of the text that each cache has held before
@@ -196,11 +196,11 @@ class _Trial:
 
     def raised(self, error):
         """An error may only follow from a mistake before it: then that is what to tell."""
-        lines = [f"line {f.lineno} of {f.name}:  {f.line}" for f in own_frames(error)]
+        lines = own_lines(error)
         says = f"it raised {type(error).__name__}: {error}"
         cause = None if lines else self._named(self.run) or self._left() or self._shares_a_slot()
         if cause is None:
-            return Verdict(False, says, "raised", "\n".join(lines) or "in a call of your classes")
+            return Verdict(False, says, "raised", lines or "in a call of your classes")
         return Verdict(False, cause.headline, cause.name, f"{cause.advice}\nThen {says}")
 
     def _left(self):
@@ -251,11 +251,7 @@ class _Trial:
 _METHODS = ("get", "update", "positions", "rotate", "append", "mask", "attend", "forward")
 _NOT_DONE = Verdict(False, "not done yet: replace the ... with your own lines", "not done yet")
 _NAMELESS = naming.Cause(
-    "the logits differ, and nothing that attention saw or gave does",
-    "not recognised",
-    "Look at what comes after attention.",
-    None,
-    None,
+    "the logits differ, and nothing that attention saw or gave does", naming.UNKNOWN
 )
 
 

@@ -21,6 +21,12 @@ def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
     return [f for f in frames if "site-packages" not in f.filename and _HERE not in f.filename]
 
 
+def own_lines(error: BaseException) -> str:
+    """The learner's own lines of a traceback, one under the other; empty if there are none."""
+    frames = own_frames(error)
+    return "\n".join(f"line {f.lineno} of {f.name}:  {f.line}" for f in frames)
+
+
 def unwritten(function) -> bool:
     """Whether a function of the learner's has no lines yet: no words either, its body is `...`."""
     if not hasattr(function, "__code__") or function.__doc__:

@@ -64,7 +64,7 @@ def overlay(run, steps: tuple[int, int], layer: int, head: int, *, batch=0) -> P
     n = len(before.columns)
     if after.tokens[:n] != before.tokens:
         raise ValueError(f"steps {steps[0]} and {steps[1]}: expected one text, and theirs differ")
-    moved = _moved(before, after)
+    found = _found(before, after, _moved(before, after))
     columns = tuple(
         "new" if place >= n else "same" if state in ("new", "again", "read") else state
         for place, state in enumerate(after.columns)
@@ -73,8 +73,8 @@ def overlay(run, steps: tuple[int, int], layer: int, head: int, *, batch=0) -> P
     shown = replace(after, columns=columns, row_states=states)
     title = f"Step {steps[1]} over step {steps[0]}"
     with style.scope():
-        figure = layout.grid([shown], titles=[title], veil=n, note=_found(before, after, moved))
-    return Picture(figure, f"{title}, layer {layer}, head {head}: {_found(before, after, moved)}")
+        figure = layout.grid([shown], titles=[title], veil=n, note=found)
+    return Picture(figure, f"{title}, layer {layer}, head {head}: {found}")
 
 
 def _moved(before, after) -> int:
