@@ -225,10 +225,7 @@ def token_labels(ax: Axes, square, *, start=0, gap=GAP, rows=True, room=66) -> l
     gap, thick = gap / cell, edge(cell)
     size, turn = (style.LABEL, 55) if cell >= 16 else (7.5, 65) if cell >= 11 else (7, 90)
     every = int(np.ceil(8.7 / cell))
-    asking = getattr(square, "asking", ())  # columns out of place: rows have names of their own
-    place = -1 if last is None else square.rows[last]
-    if asking and "new" in square.columns:
-        place = len(square.columns) - 1 - square.columns[::-1].index("new")
+    place = -1 if last is None else square.own[last]
     looks = {j: {"color": style.TEXT} for j, s in enumerate(square.columns) if s != "empty"}
     artists = []
     for j, look in looks.items():
@@ -242,14 +239,9 @@ def token_labels(ax: Axes, square, *, start=0, gap=GAP, rows=True, room=66) -> l
         x, y = j - start + 0.5 + (4 if turn < 90 else 3.5) / cell, -gap - thick - 6 / cell
         angle = {"rotation": turn, "rotation_mode": "anchor", "va": "baseline"}
         artists.append(write(ax, x, y, words, gid=f"column:{j}", **look, **angle))
-        if rows and j in square.rows and not asking:
-            x, y = -gap - thick - 9 / cell, j - start + 0.5
-            artists.append(write(ax, x, y, words, gid=f"row:{j}", ha="right", **look))
-    for p, token in zip(square.rows, asking, strict=True) if rows and asking else ():
-        words, font = text.label(token, bold=True, size=size, width=room * 0.75)
-        looks_row = {"font": font, "size": size, "color": style.TEXT, "ha": "right"}
-        x, y = -gap - thick - 9 / cell, p - start + 0.5
-        artists.append(write(ax, x, y, words, gid=f"row:{p}", **looks_row))
+        for p in [p for p, own in zip(square.rows, square.own, strict=True) if own == j and rows]:
+            x, y = -gap - thick - 9 / cell, p - start + 0.5
+            artists.append(write(ax, x, y, words, gid=f"row:{p}", ha="right", **look))
     return artists
 
 

@@ -133,21 +133,19 @@ def _most(square, row: int) -> str:
 
 def asks(square, row: int) -> str:
     """The token that this row belongs to."""
-    asking = getattr(square, "asking", ())
-    return asking[row] if asking else square.tokens[square.rows[row]]
+    return square.tokens[square.own[row]]
 
 
 def most(square, row: int) -> str:
     """`to ' object', 96%`; the first of equals, so it is always the same."""
-    place, weights = square.rows[row], square.weights[row]
+    own, weights = square.own[row], square.weights[row]
     pairs = zip(weights, square.masked[row], strict=True)
     shares = [float(share) if share == share and not masked else -1.0 for share, masked in pairs]
     largest = max(shares)
     if largest < 0:
         return "to nothing"
     at = next(j for j, share in enumerate(shares) if share >= largest - 1e-4)
-    own = square.columns[at] == "new" if getattr(square, "asking", ()) else at == place
-    target = "itself" if own else text.quoted(square.tokens[at])
-    if not own and square.tokens.count(square.tokens[at]) > 1:
+    target = "itself" if at == own else text.quoted(square.tokens[at])
+    if at != own and square.tokens.count(square.tokens[at]) > 1:
         target += f" at place {at}"
     return f"to {target}, {draw.percent(largest)}%"

@@ -35,7 +35,7 @@ class Square:
         masked: (Tq, N) bool, true where the mask let nothing through.
         gap: largest |weights @ values - output| over the largest |output|; NaN if not measured.
         bytes: what the store's tensors take after this pass, all layers together.
-        asking: the rows' own tokens, where columns are out of place; else those at `rows`.
+        own: the column of each row's own key: `rows`, unless columns are out of place.
     """
 
     step: int
@@ -54,7 +54,7 @@ class Square:
     held_after: int
     gap: float
     bytes: int = 0
-    asking: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 @dataclass(repr=False)
@@ -209,6 +209,7 @@ class Step:
         pads = torch.zeros(total, dtype=torch.bool) if self.pads is None else self.pads[batch]
         ids = self.tokens(batch)
         seen, moved = set(places.tolist()), self._moved(batch)
+        own = rows if moved is None else moved.argsort()[: self.fed].flip(0)[-len(rows) :]
         row_states = ["again" if again else "new" for again in self.again[batch].tolist()]
         for place in range(total):
             if pads[place]:
@@ -241,12 +242,8 @@ class Step:
             held_after=self.held_after,
             gap=self.gaps.get(layer, float("nan")),
             bytes=self.bytes,
-            asking=() if moved is None else self._labels(batch, len(rows)),
+            own=tuple(own.tolist()),
         )
-
-    def _labels(self, batch: int, n_rows: int) -> tuple[str, ...]:
-        """Texts of the last `n_rows` tokens fed."""
-        return tuple(self.run.label(token) for token in self.token_ids[batch, -n_rows:].tolist())
 
     @property
     def n_heads(self) -> int:

@@ -89,7 +89,7 @@ def fed_to(name):
 def test_a_column_is_named_by_its_key_wherever_it_stands(name, tokens, new, tmp_path):
     run = fed_to(name)
     square = run[2].square(1, 3)
-    assert square.tokens == tuple(tokens.split()) and square.asking == ("71",)
+    assert square.tokens == tuple(tokens.split()) and square.own == (new,)
     assert [n for n, state in enumerate(square.columns) if state == "new"] == [new]
     assert draw_step(run, 2, 1, 3).sentence.count("'71' attends most to") == 1
     loaded = Run.load(run.save(tmp_path / "run.npz"))
@@ -97,9 +97,9 @@ def test_a_column_is_named_by_its_key_wherever_it_stands(name, tokens, new, tmp_
 
 
 def test_where_nothing_moved_nothing_is_kept_of_it():
-    assert all(
-        step.moved is None and not step.square(0, 0).asking for step in fed_to("position restarts")
-    )
+    for step in fed_to("position restarts"):
+        square = step.square(0, 0)
+        assert step.moved is None and square.own == square.rows
 
 
 def test_the_stepper_walks_both_loops(forge):

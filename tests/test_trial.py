@@ -199,6 +199,17 @@ class Missing:
     def get(self, layer): ...
 
 
+class Louder(Forge):
+    def forward(self, ids, cache=None):
+        return 2 * super().forward(ids, cache)
+
+
+def test_what_comes_after_attention_has_no_place():
+    verdict = check_cache(forge_class=Louder)
+    assert verdict.cause == "not recognised" and "nothing that attention saw" in verdict.headline
+    assert (verdict.step, verdict.layer, verdict.place) == (None, None, None)
+
+
 @pytest.mark.parametrize(
     ("wrong", "cause", "says"),
     [
