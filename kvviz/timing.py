@@ -2,15 +2,20 @@
 
 A single time says little: machines are shared, and the same call may take twice as long a second
 later. So the things compared take turns in one run, and what is quoted is the median of the
-ratios of neighbours.
+ratios of neighbours, with the range in which it lies. Where that range holds both faster and
+slower, the machine is too noisy to tell, and that is said instead.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import comb
+
+from tqdm import tqdm
 
 
 @dataclass(frozen=True)
@@ -23,46 +28,101 @@ class Comparison:
     def base(self) -> str:
         return next(iter(self.seconds))
 
+    @property
+    def rounds(self) -> int:
+        return len(self.seconds[self.base])
+
     def median(self, name: str) -> float:
         """Median seconds of one of the things compared."""
         return statistics.median(self.seconds[name])
 
-    def ratio(self, name: str) -> float:
-        """Median over the rounds of `name`'s time over the base's in the same round."""
-        pairs = zip(self.seconds[name], self.seconds[self.base], strict=True)
-        return statistics.median(one / other for one, other in pairs)
+    def ratios(self, name: str, base: str | None = None) -> list[float]:
+        """`name`'s time over the base's in the same round, from low to high."""
+        pairs = zip(self.seconds[name], self.seconds[base or self.base], strict=True)
+        return sorted(one / other for one, other in pairs)
+
+    def ratio(self, name: str, base: str | None = None) -> float:
+        """Median of `ratios`."""
+        return statistics.median(self.ratios(name, base))
+
+    def spread(self, name: str, base: str | None = None) -> tuple[float, float]:
+        """Where the median ratio lies, 19 times out of 20, whatever the noise is like.
+
+        Order statistics: of n ratios, as many are left out on each side as a fair coin thrown n
+        times would leave (David and Nagaraja, Order Statistics, 2003, 7.1). Fewer than six are
+        too few for that: the lowest and the highest.
+        """
+        ratios = self.ratios(name, base)
+        out = _left_out(len(ratios))
+        return ratios[out], ratios[-1 - out]
+
+    def tells(self, name: str, base: str | None = None, *, factor: float = 1) -> str:
+        """ "slower", "faster" or "too noisy to tell": `name` against `factor` times the base."""
+        low, high = self.spread(name, base)
+        return "slower" if low > factor else "faster" if high < factor else "too noisy to tell"
 
     def __repr__(self):
         width = max(map(len, self.seconds))
-        lines = [
-            f"{name:<{width}}  {self.median(name) * 1e3:9.2f} ms  {self.ratio(name):7.3f} x"
-            for name in self.seconds
-        ]
-        rounds = len(self.seconds[self.base])
-        head = f"medians of {rounds} alternating rounds; ratios to {self.base!r}, round by round"
+        lines = [self._line(name, width) for name in self.seconds]
+        head = f"medians of {self.rounds} alternating rounds; ratios to {self.base!r}, by round"
         return "\n".join([head, *lines])
 
+    def _line(self, name: str, width: int) -> str:
+        line = f"{name:<{width}}  {self.median(name) * 1e3:9.2f} ms"
+        if name == self.base:
+            return line
+        low, high = self.spread(name)
+        return f"{line}  {self.ratio(name):7.3f} x ({low:.3f} to {high:.3f}): {self.tells(name)}"
 
-def compare(calls: dict[str, Callable[[], object]], *, rounds: int = 9) -> Comparison:
-    """Time several calls in turns, after one unmeasured round; every other round runs backwards.
+
+def compare(
+    calls: dict[str, Callable[[], object]],
+    *,
+    rounds: int = 9,
+    warmup: int = 1,
+    repeats: int = 1,
+    progress: bool | None = None,
+) -> Comparison:
+    """Time several calls in turns; every other round runs backwards.
 
     Args:
         calls: name -> function without arguments; the first is the base of the ratios.
         rounds: how many times each is timed.
+        warmup: rounds before, not counted: the first calls fill caches and build what is lazy.
+        repeats: calls in a row that make one time, for calls too short for a clock; the time
+            kept is that of one call.
+        progress: show on stderr what takes longer than five seconds; by default unless
+            KVVIZ_PROGRESS is 0.
 
     Raises:
-        ValueError: fewer than two calls, or no rounds.
+        ValueError: fewer than two calls, no rounds, no repeats, or a negative warm-up.
     """
     if len(calls) < 2 or rounds < 1:
         raise ValueError(
             f"compare takes at least two calls and one round, and got {len(calls)} and {rounds}"
         )
+    if warmup < 0 or repeats < 1:
+        raise ValueError(f"expected warmup >= 0 and repeats >= 1, and got {warmup} and {repeats}")
     seconds = {name: [] for name in calls}
-    for number in range(-1, rounds):
-        order = list(calls) if number % 2 else list(calls)[::-1]
-        for name in order:
-            start = time.perf_counter()
-            calls[name]()
+    shown = os.environ.get("KVVIZ_PROGRESS") != "0" if progress is None else progress
+    turns = range(-warmup, rounds)
+    for number in tqdm(turns, "timed", unit=" rounds", delay=5, leave=False, disable=not shown):
+        for name in list(calls) if number % 2 else list(calls)[::-1]:
+            spent = _time(calls[name], repeats)
             if number >= 0:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(spent)
     return Comparison({name: tuple(times) for name, times in seconds.items()})
+
+
+def _time(call, repeats: int) -> float:
+    """Seconds of one call, the mean of `repeats` in a row."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def _left_out(n: int) -> int:
+    """How many of n to leave out on each side, so that the median stays inside 95 times of 100."""
+    chances = [2 * sum(comb(n, i) for i in range(out + 1)) / 2**n for out in range(n // 2)]
+    return max(sum(chance <= 0.05 for chance in chances) - 1, 0)

@@ -1,15 +1,18 @@
 import time
+from math import comb
 
 import pytest
 
+from kvviz import timing
 from kvviz.timing import Comparison, compare
 
 
 def test_ratios_are_taken_round_by_round():
     seconds = {"one": (1.0, 10.0, 1.0), "two": (2.0, 20.0, 9.0)}
     assert Comparison(seconds).ratio("two") == 2.0
+    assert Comparison(seconds).ratio("one", "two") == 0.5
     assert Comparison(seconds).median("two") == 9.0
-    assert "2.000 x" in repr(Comparison(seconds))
+    assert "2.000 x (2.000 to 9.000): slower" in repr(Comparison(seconds))
 
 
 def test_calls_take_turns_and_the_first_round_is_not_counted():
@@ -17,15 +20,81 @@ def test_calls_take_turns_and_the_first_round_is_not_counted():
     result = compare({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, rounds=2)
     assert sorted(order[:2]) == sorted(order[2:4]) == sorted(order[4:]) == ["a", "b"]
     assert order[2:4] != order[4:]
-    assert {len(times) for times in result.seconds.values()} == {2}
+    assert {len(times) for times in result.seconds.values()} == {2} == {result.rounds}
 
 
-def test_a_longer_call_has_a_larger_ratio():
+def test_warm_up_and_repeats_are_run_as_often_as_asked():
+    calls = {"a": 0, "b": 0}
+
+    def called(name):
+        calls[name] += 1
+
+    compare({n: lambda n=n: called(n) for n in calls}, rounds=3, warmup=2, repeats=5)
+    assert calls == {"a": 25, "b": 25}
+
+
+def test_a_time_is_that_of_one_call_however_often_it_is_repeated():
     calls = {"short": lambda: time.sleep(0.002), "long": lambda: time.sleep(0.02)}
-    assert compare(calls, rounds=3).ratio("long") > 2
+    result = compare(calls, rounds=3, repeats=3)
+    assert result.ratio("long") > 2
+    assert 0.002 <= result.median("short") < 0.02 <= min(result.seconds["long"])
+
+
+@pytest.mark.parametrize("rounds", [6, 9, 11, 20])
+def test_the_spread_holds_the_median_19_times_of_20(rounds):
+    out = timing._left_out(rounds)
+    outside = [
+        sum(comb(rounds, i) for i in range(k + 1)) / 2 ** (rounds - 1) for k in (out, out + 1)
+    ]
+    assert outside[0] <= 0.05 < outside[1]  # as narrow as that allows
+    ratios = [float(n) for n in range(1, rounds + 1)]
+    result = Comparison({"base": (1.0,) * rounds, "other": tuple(reversed(ratios))})
+    assert result.spread("other") == (ratios[out], ratios[-1 - out])
+
+
+@pytest.mark.parametrize(
+    ("ratios", "told"),
+    [
+        ([1.2, 1.1, 1.3, 1.2, 1.4, 1.2], "slower"),
+        ([0.8, 0.9, 0.7, 0.5, 0.8, 0.9], "faster"),
+        ([1.2, 0.9, 1.3, 1.2, 1.4, 1.2], "too noisy to tell"),
+        ([1.3, 1.2, 1.3, 1.2, 1.4, 1.2, 1.1, 0.6, 1.5], "slower"),  # one of nine may stray
+    ],
+)
+def test_it_says_when_the_machine_is_too_noisy_to_tell(ratios, told):
+    result = Comparison({"base": (2.0,) * len(ratios), "other": tuple(2 * r for r in ratios)})
+    assert result.tells("other") == told
+    assert repr(result).endswith(told)
+
+
+def test_it_tells_against_a_factor_too():
+    result = Comparison({"base": (1.0,) * 6, "other": (3.0, 3.1, 2.9, 3.2, 3.3, 3.0)})
+    told = [result.tells("other", factor=factor) for factor in (2, 3, 4)]
+    assert told == ["slower", "too noisy to tell", "faster"]
+
+
+def test_progress_goes_to_stderr_and_only_when_asked(capsys, monkeypatch):
+    bars = []
+    monkeypatch.setattr(
+        timing, "tqdm", lambda turns, *_, disable, **__: bars.append(disable) or turns
+    )
+    calls = {"a": int, "b": int}
+    monkeypatch.setenv("KVVIZ_PROGRESS", "1")
+    compare(calls, rounds=1)
+    monkeypatch.setenv("KVVIZ_PROGRESS", "0")
+    compare(calls, rounds=1)
+    compare(calls, rounds=1, progress=True)
+    assert bars == [False, True, False]
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(("names", "rounds"), [("a", 3), ("ab", 0)])
 def test_too_little_to_compare_is_refused(names, rounds):
     with pytest.raises(ValueError, match="at least two calls and one round"):
         compare({name: time.time for name in names}, rounds=rounds)
+
+
+@pytest.mark.parametrize("odd", [{"warmup": -1}, {"repeats": 0}])
+def test_no_repeats_and_a_negative_warm_up_are_refused(odd):
+    with pytest.raises(ValueError, match="expected warmup >= 0 and repeats >= 1"):
+        compare({"a": time.time, "b": time.time}, **odd)
