@@ -7,6 +7,7 @@ from importlib import import_module
 
 _HOME = {
     "load_model": "models",
+    "load_config": "models",
     "ModelUnavailable": "models",
     "record": "recording",
     "machine": "readiness",
@@ -30,8 +31,12 @@ _HOME = {
     "plot": "picture",
     "bars": "picture",
     "draw_column": "column",
+    "draw_memory": "costs",
+    "draw_roofline": "costs",
     "draw_heads": "views",
     "overlay": "views",
+    "weigh": "panel",
+    "Panel": "panel",
     "animate": "animation",
     "Animation": "animation",
 }

@@ -2,9 +2,20 @@
 
 Throughout, `prompt` tokens come in and `new` ones are generated. The first new token comes out of
 the prompt's own pass, so there are `new` passes, and the last new token is never fed.
+
+The bytes of a store are read off the config of a `transformers` decoder: `layers` says what each
+layer keeps, and one sum over the layers prices it.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+WINDOW_FIELDS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+KINDS = ("full_attention", *WINDOW_FIELDS, "linear_attention")
+UNSAID = ("cpmant", "dory", "mimo_v2_flash", "mllama_text_model")  # by the fields that we read
+FLOAT32 = 4  # bytes
 
 
 def rows(prompt: int, new: int, *, cached: bool) -> list[int]:
@@ -35,37 +46,118 @@ def cells(prompt: int, new: int, *, cached: bool) -> int:
     return sum(_triangle(end) - _triangle(end - n_rows) for end, n_rows in per_pass)
 
 
+@dataclass(frozen=True)
+class LayerStore:
+    """What one layer keeps of one sequence, counted in numbers.
+
+    Attributes:
+        layer: its place in the model, from 0.
+        kind: `full_attention`, `sliding_attention`, `chunked_attention` or `linear_attention`.
+        per_token: numbers that one token leaves, keys and values together.
+        window: the W tokens that a row sees, itself included; None where it sees all.
+        conv: numbers of a linear layer's convolution state, however many tokens it has seen.
+        recurrent: numbers of its recurrent state, which is float32 whatever the model is.
+    """
+
+    layer: int
+    kind: str
+    per_token: int = 0
+    window: int | None = None
+    conv: int = 0
+    recurrent: int = 0
+
+
+def layers(config) -> list[LayerStore]:
+    """What each layer keeps, in order; a layer that keeps nothing of its own is left out.
+
+    One token leaves, in one layer:
+
+    - multi-head, `2 x n_heads x head_dim` numbers;
+    - grouped or multi-query, `2 x n_kv_heads x head_dim` (one head: arXiv 1911.02150; some:
+      arXiv 2305.13245);
+    - latent, `kv_lora_rank + qk_rope_head_dim`, for all heads together (arXiv 2405.04434);
+    - in a layer that uses an earlier layer's keys and values, none (arXiv 2405.12981).
+
+    With a window of W, the layer's next row needs the last W - 1 tokens (arXiv 2310.06825). A
+    linear layer keeps two states of constant size in place of tokens (arXiv 2412.06464).
+
+    Args:
+        config: of a decoder, as `transformers` or `kvviz.models.load_config` reads it. Of a model
+            of several parts, the text part counts.
+
+    Raises:
+        TypeError: `config` is no config.
+        ValueError: an encoder-decoder, a layer of another kind, or a field that is missing.
+    """
+    if not hasattr(config, "get_text_config"):
+        raise TypeError(f"expected a config, such as model.config, got {type(config).__name__}")
+    if config.is_encoder_decoder:
+        raise _unpriced(config, "a decoder alone", "an encoder-decoder")
+    config = config.get_text_config(decoder=True)
+    if config.model_type in UNSAID:
+        raise _unpriced(config, "fields that say what is kept", "some of its own")
+    n_layers = _field(config, "num_hidden_layers")
+    kinds = getattr(config, "layer_types", None) or [None] * n_layers
+    modes = getattr(config, "kv_sharing_modes", None) or [None] * n_layers
+    own = [n for n in range(n_layers) if modes[n] != "reuse"]
+    return [_layer_store(n, kinds[n], config.per_layer_config[n]) for n in own]
+
+
 def bytes_per_token(config, *, bytes_per_number: float = 4) -> float:
     """Bytes that one more token adds to the store, where nothing slides: keys and values alike.
 
-    `2 x layers x n_kv_heads x head_dim x bytes_per_number` for a plain decoder; see `cache_bytes`.
+    `2 x layers x n_kv_heads x head_dim x bytes_per_number` for a plain decoder; see `layers`.
+
+    Raises:
+        ValueError: `bytes_per_number` is no positive number, or `layers` cannot price the config.
     """
-    return bytes_per_number * _numbers(config) * len(_kinds(config))
+    _check_size(bytes_per_number)
+    return bytes_per_number * sum(store.per_token for store in layers(config))
 
 
 def cache_bytes(config, held: int, *, batch: int = 1, bytes_per_number: float = 4) -> float:
-    """Bytes of the keys and values held after `held` tokens, one store a batch row.
+    """Bytes of the keys, values and states HELD after `held` tokens, one store a batch row.
 
-    A layer with a window of W keeps W - 1 tokens at most; a latent layer keeps its latent and
-    its rotated part (DeepSeek-V2, arXiv 2405.04434); linear attention keeps none.
+    They are the `nbytes` of the tensors in a `DynamicCache`: `(batch, n_kv_heads, kept, head_dim)`
+    for keys and for values, where a layer with a window of W has kept W - 1 tokens at most. Before
+    the first token there is none.
+
+    What is ALLOCATED can be more. A `DynamicCache` keeps the W - 1 tokens as a view of the tensor
+    it made in the last pass, which stays as long as the view does: W tokens after a step of one,
+    all of a prompt after the prompt. A store laid out in advance: `allocated_bytes`.
 
     Args:
-        config: a config of `transformers`, of a decoder.
-        held: tokens in the store, those of the prompt included.
+        config: see `layers`.
+        held: tokens that went in, those of the prompt included.
         batch: sequences held at once.
-        bytes_per_number: 4 for float32, 2 for bfloat16, 1 for 8 bits, 0.5 for 4.
+        bytes_per_number: 4 for float32, 2 for bfloat16, 1 for 8 bits, 0.5 for 4. It does not touch
+            the recurrent states of linear layers: these are float32.
 
     Raises:
-        ValueError: `held` below 0, or `batch` below 1.
+        ValueError: `held` below 0, `batch` below 1, `bytes_per_number` not above 0, or a config
+            that `layers` cannot price.
     """
     _check("held", held, 0)
-    _check("batch", batch, 1)
-    window = getattr(config.get_text_config(), "sliding_window", None)
-    numbers = 0
-    for kind in _kinds(config):
-        kept = min(held, window - 1) if kind == "sliding_attention" else held
-        numbers += kept * _numbers(config)
-    return batch * bytes_per_number * numbers
+    priced = _priced(config, held, 1, batch, bytes_per_number)
+    return priced if held else 0
+
+
+def allocated_bytes(config, slots: int, *, batch: int = 1, bytes_per_number: float = 4) -> float:
+    """Bytes ALLOCATED by a store laid out in advance for `slots` tokens, however few it holds.
+
+    They are the `nbytes` of the tensors in a `StaticCache(config, max_cache_len=slots)` after its
+    first pass: `slots` tokens in a layer that sees all, at most W in one with a window of W, one
+    more than such a layer ever needs to hold.
+
+    Args:
+        slots: tokens there is room for, in each of `batch` sequences.
+        config, batch, bytes_per_number: see `cache_bytes`.
+
+    Raises:
+        ValueError: `slots` below 1, or what `cache_bytes` refuses.
+    """
+    _check("slots", slots, 1)
+    return _priced(config, slots, 0, batch, bytes_per_number)
 
 
 def in_units(n_bytes: int) -> str:
@@ -76,24 +168,65 @@ def in_units(n_bytes: int) -> str:
     return f"{n_bytes} bytes"
 
 
-def _kinds(config):
-    """How each layer that keeps keys and values attends, in order."""
-    config = config.get_text_config()
-    slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
-    everywhere = "sliding_attention" if slides else "full_attention"
-    kinds = getattr(config, "layer_types", None) or [everywhere] * config.num_hidden_layers
-    return [kind for kind in kinds if kind != "linear_attention"]
+def _priced(config, tokens, spared, batch, bytes_per_number):
+    """Bytes with `tokens` in each layer, but in a window at most W less those `spared`."""
+    _check("batch", batch, 1)
+    _check_size(bytes_per_number)
+    total = 0
+    for store in layers(config):
+        kept = min(tokens, store.window - spared) if store.window else tokens
+        total += bytes_per_number * (kept * store.per_token + store.conv)
+        total += FLOAT32 * store.recurrent
+    return batch * total
 
 
-def _numbers(config):
-    """Numbers that one token leaves in one layer's store."""
-    config = config.get_text_config()
+def _layer_store(layer, kind, config):
+    """`config` is this layer's own: in some models local and full layers have other sizes."""
+    kind = kind or _kind(config)
+    if kind not in KINDS:
+        raise _unpriced(config, f"layers of {', '.join(KINDS)}", kind)
+    if kind == "linear_attention":
+        return LayerStore(layer, kind, **_states(config))
+    window = _field(config, WINDOW_FIELDS[kind], 2) if kind in WINDOW_FIELDS else None
+    return LayerStore(layer, kind, _per_token(config), window)
+
+
+def _kind(config):
+    """How a layer attends whose config does not list it: by the window that it has."""
+    slides = (kind for kind, name in WINDOW_FIELDS.items() if getattr(config, name, None))
+    return next(slides, "full_attention")
+
+
+def _per_token(config):
     if getattr(config, "kv_lora_rank", None):
-        return config.kv_lora_rank + config.qk_rope_head_dim
-    n_heads = config.num_attention_heads
-    n_kv_heads = getattr(config, "num_key_value_heads", None) or n_heads
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // n_heads
+        return _field(config, "kv_lora_rank") + _field(config, "qk_rope_head_dim")
+    n_heads = _field(config, "num_attention_heads")
+    flags = [getattr(config, name, None) for name in ("multi_query", "new_decoder_architecture")]
+    one = flags == [True, False]  # as Falcon says it
+    n_kv_heads = 1 if one else getattr(config, "num_key_value_heads", None) or n_heads
+    head_dim = getattr(config, "head_dim", None) or _field(config, "hidden_size") // n_heads
     return 2 * n_kv_heads * head_dim
+
+
+def _states(config):
+    """Sizes of a gated delta rule's states: (channels, width) and (heads, key, value)."""
+    key_dim, value_dim = (_field(config, f"linear_{part}_head_dim") for part in ("key", "value"))
+    n_value_heads = _field(config, "linear_num_value_heads")
+    channels = 2 * _field(config, "linear_num_key_heads") * key_dim + n_value_heads * value_dim
+    conv = channels * _field(config, "linear_conv_kernel_dim")
+    return {"conv": conv, "recurrent": n_value_heads * key_dim * value_dim}
+
+
+def _field(config, name, least=1):
+    value = getattr(config, name, None)
+    if not _whole(value, least):
+        raise _unpriced(config, f"`{name}`, a whole number, at least {least}", repr(value))
+    return value
+
+
+def _unpriced(config, expected, came):
+    kind = config.model_type
+    return ValueError(f"a store of {kind} cannot be priced: expected {expected}, and got {came}")
 
 
 def _triangle(n):
@@ -101,5 +234,15 @@ def _triangle(n):
 
 
 def _check(name, value, least):
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not _whole(value, least):
         raise ValueError(f"{name} must be a whole number, at least {least}, and got {value!r}")
+
+
+def _check_size(bytes_per_number):
+    is_number = isinstance(bytes_per_number, int | float) and not isinstance(bytes_per_number, bool)
+    if not is_number or not 0 < bytes_per_number < math.inf:
+        raise ValueError(f"bytes_per_number must be above 0, and got {bytes_per_number!r}")
+
+
+def _whole(value, least):
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

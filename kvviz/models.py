@@ -7,6 +7,7 @@ are read once, kept as float32, and mapped into memory from there: several kerne
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
@@ -14,12 +15,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 import zipfile
 from pathlib import Path
 
 import filelock
 import platformdirs
 from tqdm import tqdm
+
+from kvviz.progress import wanted
 
 from kvviz import tokens
 
@@ -59,7 +63,7 @@ def load_model(name=None, *, progress: bool | None = None):
     """
     if not isinstance(name, str | os.PathLike | None):
         raise TypeError(f"expected None, a folder or a hub name, got {name!r}")
-    show = os.environ.get("KVVIZ_PROGRESS") != "0" if progress is None else progress
+    show = wanted(progress)
     source = _default(show) if name is None else Path(name).expanduser()
     if not str(name) or source.is_dir() and not (source / "config.json").is_file():
         raise ValueError(f"expected a model's folder, with a config.json, or a name, got {name!r}")
@@ -69,6 +73,61 @@ def load_model(name=None, *, progress: bool | None = None):
         model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = MODEL
     tokens.remember(model, tokenizer)
     return model.requires_grad_(False).eval(), tokenizer
+
+
+def load_config(source):
+    """A model's config without its weights: a few numbers, of a model of any size.
+
+    Args:
+        source: the fields of a published config.json, as a dict; or that file, or a folder that
+            holds it; or else a hub name.
+
+    Returns:
+        What `transformers` makes of it, for `kvviz.count`. Code beside the config is not run.
+
+    Raises:
+        TypeError: `source` is neither fields, text nor a path.
+        ValueError: a folder without a config.json, no model_type or one that `transformers` does
+            not know, or fields that do not fit it.
+        ModelUnavailable: no network, no such model, a broken file.
+    """
+    if isinstance(source, dict):
+        return _config(source)
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(f"expected fields, a folder, a file or a hub name, got {source!r}")
+    path = Path(source).expanduser()
+    file = path / "config.json" if path.is_dir() else path
+    if not str(source) or path.is_dir() and not file.is_file():
+        raise ValueError(f"expected a folder with a config.json, a file or a name, got {source!r}")
+    from transformers import PreTrainedConfig
+
+    local = file.is_file()
+    try:
+        with _quiet(show=False):
+            fields, _ = PreTrainedConfig.get_config_dict(
+                file if local else str(source), local_files_only=local
+            )
+    except Exception as cause:
+        where = "" if local else "no folder or file here, and from the hub: "
+        raise ModelUnavailable(f"{source} cannot be read: {where}{_reason(cause)}") from cause
+    return _config(fields)
+
+
+def _config(fields: dict):
+    """The fields of a config.json as a config; they are not changed."""
+    import transformers as hf
+
+    kind = fields.get("model_type") if isinstance(fields, dict) else None
+    if not isinstance(kind, str) or kind not in hf.CONFIG_MAPPING:
+        known = f"a model_type that transformers {hf.__version__} knows"
+        raise ValueError(f"expected the fields of a config.json, with {known}, got {kind!r}")
+    try:
+        with _quiet(show=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a published field that has a newer name
+            return hf.CONFIG_MAPPING[kind].from_dict(copy.deepcopy(fields))
+    except Exception as cause:
+        said = " ".join(str(cause).split())
+        raise ValueError(f"expected the fields of a {kind}, and got: {said}") from cause
 
 
 def _read(source: str | Path):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
+from . import progress
 from .count import in_units
 from .step import Step, same_columns
 from .text import quoted
@@ -98,10 +97,9 @@ class Run(Sequence):
             for token in row:
                 self.label(token)
         self._steps.append(step)
-        if self._progress is None and os.environ.get("KVVIZ_PROGRESS", "1") != "0":
-            self._progress = tqdm(desc="recorded", unit=" steps", delay=5, leave=False)
-        if self._progress is not None:
-            self._progress.update()
+        if self._progress is None:
+            self._progress = progress.bar(desc="recorded", unit=" steps")
+        self._progress.update()
 
     def close(self):
         if self._progress is not None:

@@ -8,14 +8,13 @@ slower, the machine is too noisy to tell, and that is said instead.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb
 
-from tqdm import tqdm
+from kvviz.progress import bar
 
 
 @dataclass(frozen=True)
@@ -104,9 +103,8 @@ def compare(
     if warmup < 0 or repeats < 1:
         raise ValueError(f"expected warmup >= 0 and repeats >= 1, and got {warmup} and {repeats}")
     seconds = {name: [] for name in calls}
-    shown = os.environ.get("KVVIZ_PROGRESS") != "0" if progress is None else progress
-    turns = range(-warmup, rounds)
-    for number in tqdm(turns, "timed", unit=" rounds", delay=5, leave=False, disable=not shown):
+    looks = {"shown": progress, "desc": "timed", "unit": " rounds"}
+    for number in bar(range(-warmup, rounds), **looks):
         for name in list(calls) if number % 2 else list(calls)[::-1]:
             spent = _time(calls[name], repeats)
             if number >= 0:

@@ -23,6 +23,10 @@ def llama(n_positions=97, **changes):
     return _build(tf.LlamaConfig(**{**sizes, **rest, **changes}))
 
 
+def multi_query():
+    return llama(num_key_value_heads=1)
+
+
 def gpt2(n_positions=97):
     sizes = dict(n_embd=51, n_head=3, n_layer=2, vocab_size=VOCAB)
     return _build(tf.GPT2Config(**sizes, n_positions=n_positions))
@@ -45,6 +49,28 @@ def gemma3(window=5):
     rest = dict(intermediate_size=58, num_hidden_layers=3, vocab_size=VOCAB, sliding_window=window)
     kinds = ["sliding_attention", "full_attention", "sliding_attention"]
     return _build(tf.Gemma3TextConfig(**sizes, **rest, layer_types=kinds))
+
+
+def gemma3n(window=5):
+    """The last two of five layers use the keys and values of earlier ones."""
+    sizes = dict(hidden_size=66, head_dim=22, num_attention_heads=6, num_key_value_heads=2)
+    per_layer = dict(vocab_size_per_layer_input=VOCAB, hidden_size_per_layer_input=14)
+    kinds = ["sliding_attention", "full_attention"]
+    kinds = [*kinds, "sliding_attention", *kinds]
+    rest = dict(intermediate_size=58, num_hidden_layers=5, num_kv_shared_layers=2, laurel_rank=10)
+    rest |= dict(vocab_size=VOCAB, sliding_window=window, layer_types=kinds)
+    return _build(tf.Gemma3nTextConfig(**sizes, **per_layer, **rest))
+
+
+def gemma4(window=5):
+    """Local and full layers have other numbers of key/value heads, and of other widths."""
+    sizes = dict(hidden_size=66, head_dim=22, num_attention_heads=6, num_key_value_heads=3)
+    sizes |= dict(global_head_dim=32, num_global_key_value_heads=2, attention_k_eq_v=True)
+    per_layer = dict(vocab_size_per_layer_input=VOCAB, hidden_size_per_layer_input=14)
+    kinds = ["sliding_attention", "full_attention"] * 2
+    rest = dict(intermediate_size=58, num_hidden_layers=4, vocab_size=VOCAB)
+    rest |= dict(sliding_window=window, layer_types=kinds)
+    return _build(tf.Gemma4TextConfig(**sizes, **per_layer, **rest))
 
 
 def deepseek_v3():
@@ -77,12 +103,16 @@ def gpt_oss(window=5):
 RECORDED = [llama, gpt2, gpt_neox, mistral, gemma3, deepseek_v3, qwen3_next, gpt_oss]
 
 
-def double(build):
-    """A model in float64; the grouped kernels of experts know no such numbers."""
+def in_dtype(build, dtype):
+    """A model in other numbers; the grouped kernels of experts know few, and few sizes."""
     model = build()
     if build in (qwen3_next, gpt_oss):
         model.set_experts_implementation("eager")
-    return model.double()
+    return model.to(dtype)
+
+
+def double(build):
+    return in_dtype(build, torch.float64)
 
 
 def bloom():

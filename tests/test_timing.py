@@ -73,21 +73,6 @@ def test_it_tells_against_a_factor_too():
     assert told == ["slower", "too noisy to tell", "faster"]
 
 
-def test_progress_goes_to_stderr_and_only_when_asked(capsys, monkeypatch):
-    bars = []
-    monkeypatch.setattr(
-        timing, "tqdm", lambda turns, *_, disable, **__: bars.append(disable) or turns
-    )
-    calls = {"a": int, "b": int}
-    monkeypatch.setenv("KVVIZ_PROGRESS", "1")
-    compare(calls, rounds=1)
-    monkeypatch.setenv("KVVIZ_PROGRESS", "0")
-    compare(calls, rounds=1)
-    compare(calls, rounds=1, progress=True)
-    assert bars == [False, True, False]
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(("names", "rounds"), [("a", 3), ("ab", 0)])
 def test_too_little_to_compare_is_refused(names, rounds):
     with pytest.raises(ValueError, match="at least two calls and one round"):

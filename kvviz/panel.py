@@ -1,0 +1,101 @@
+"""`weigh`: the cache beside the weights, for as many tokens, conversations and bits as you ask."""
+
+from __future__ import annotations
+
+import ipywidgets as widgets
+import traitlets
+
+from kvviz import count, picture
+
+PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes a number
+
+
+class Panel(widgets.VBox):
+    """What `weigh` returns: set `tokens`, `batch` and `precision`; read `bytes` and `sentence`."""
+
+    tokens = traitlets.Int(min=0, max=10_000_000)
+    batch = traitlets.Int(min=1, max=100_000)
+    precision = traitlets.Enum(list(PRECISIONS))
+
+    def __init__(self, config, weights: int | None, **state):
+        self._config, self._weights = config, weights
+        self._shown = widgets.HTML()
+        controls = {
+            "tokens": widgets.BoundedIntText(description="Tokens", max=10_000_000, step=500),
+            "batch": widgets.BoundedIntText(description="Batch", min=1, max=100_000),
+            "precision": widgets.Dropdown(description="Precision", options=list(PRECISIONS)),
+        }
+        super().__init__([widgets.HBox(list(controls.values())), self._shown])
+        for name, value in state.items():
+            setattr(self, name, value)
+            traitlets.link((self, name), (controls[name], "value"))
+        self.observe(self._draw, list(state))
+        self._draw()
+
+    @property
+    def bytes(self) -> float:
+        """What the cache holds: `batch` conversations of `tokens` each."""
+        looks = {"batch": self.batch, "bytes_per_number": PRECISIONS[self.precision]}
+        return count.cache_bytes(self._config, self.tokens, **looks)
+
+    @property
+    def sentence(self) -> str:
+        """What the picture shows, in words."""
+        many = "1 conversation" if self.batch == 1 else f"{self.batch:,} conversations"
+        of = f"{many} of {self.tokens:,} token{'s' * (self.tokens != 1)} in {self.precision}"
+        said = f"{of}: the cache holds {count.in_units(self.bytes)}"
+        if not self._weights:
+            return said
+        times, weights = self.bytes / self._weights, count.in_units(self._weights)
+        if times > 1:
+            return f"{said}, more than the weights' {weights}: {times:.2f} times as much"
+        return f"{said}, {100 * times:.0f}% of the weights' {weights}"
+
+    @property
+    def picture(self) -> picture.Picture:
+        """The cache as a bar, the weights as a line across."""
+        mebibytes = {"cache": self.bytes / 2**20}
+        levels = {"weights": self._weights / 2**20} if self._weights else {}
+        over = bool(self._weights) and self.bytes > self._weights
+        looks = {"xlabel": "MiB held", "sentence": self.sentence, "levels": levels}
+        looks["highlight"] = ["cache"] if over else []
+        title = "The cache outweighs the weights" if over else "The cache beside the weights"
+        return picture.bars(mebibytes, title=title if levels else "The cache", **looks)
+
+    def _draw(self, _=None) -> None:
+        self._shown.value = self.picture._repr_mimebundle_()[0]["text/html"]
+
+    def __repr__(self) -> str:
+        return self.sentence
+
+    def _repr_mimebundle_(self, **kwargs):
+        shown = super()._repr_mimebundle_(**kwargs)
+        shown, looks = shown if isinstance(shown, tuple) else (shown, {})
+        still, of_still = self.picture._repr_mimebundle_()
+        return {**still, **shown, "text/plain": self.sentence}, {**of_still, **looks}
+
+
+def weigh(model, *, weights=None, tokens=1000, batch=1, precision="float32") -> Panel:
+    """A panel that weighs a cache: tokens, batch and precision, with the weights as a line across.
+
+    Args:
+        model: a model, or its config alone.
+        weights: bytes of the weights; those of the model unless given, none for a config.
+        tokens: how many each conversation holds.
+        batch: conversations at once.
+        precision: of the cache: "float32", "bfloat16", "8 bits" or "4 bits".
+
+    Raises:
+        ValueError: a config that cannot be priced, weights that weigh nothing, or no such number
+            of tokens, batch or precision.
+    """
+    config = getattr(model, "config", model)
+    if weights is None and hasattr(model, "parameters"):
+        weights = sum(weight.nbytes for weight in model.parameters())
+    if weights is not None and not weights > 0:
+        raise ValueError(f"weights: expected bytes, more than none, and got {weights}")
+    state = {"tokens": tokens, "batch": batch, "precision": precision}
+    try:
+        return Panel(config, weights, **state)
+    except traitlets.TraitError as error:
+        raise ValueError(str(error)) from None

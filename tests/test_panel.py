@@ -1,0 +1,81 @@
+"""`weigh`: what it says is what `count` says, and the picture follows its three numbers."""
+
+import pytest
+import small
+import torch
+from transformers import DynamicCache
+
+import kvviz as kv
+from kvviz import count
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small.llama()
+
+
+def test_it_weighs_what_the_tensors_weigh(model):
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(small.prompt(11, n_batch=3), cache=cache)
+    measured = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert kv.weigh(model, tokens=11, batch=3).bytes == measured
+
+
+def test_the_weights_of_a_model_are_its_own_and_a_config_has_none(model):
+    weights = sum(weight.nbytes for weight in model.parameters())
+    assert f"% of the weights' {count.in_units(weights)}" in kv.weigh(model, tokens=1).sentence
+    assert "weights" not in kv.weigh(model.config).sentence
+    assert "more than the weights' 10 bytes" in kv.weigh(model.config, weights=10).sentence
+
+
+def test_sentence_and_picture_follow_each_number(model):
+    panel = kv.weigh(model, tokens=1)
+    heavy = panel.bytes
+    seen = {panel.sentence}
+    for name, value in {"tokens": 700, "batch": 9, "precision": "4 bits"}.items():
+        before = panel.bytes
+        setattr(panel, name, value)
+        assert panel.bytes == before * {"tokens": 700, "batch": 9, "precision": 1 / 8}[name]
+        assert f'alt="{panel.sentence}"'.replace("'", "&#x27;") in panel.children[1].value
+        seen.add(panel.sentence)
+    assert len(seen) == 4
+    assert panel.bytes == heavy * 700 * 9 / 8
+
+
+def test_the_fields_and_the_numbers_move_together(model):
+    panel = kv.weigh(model)
+    tokens, batch, precision = panel.children[0].children
+    tokens.value, batch.value, precision.value = 77, 5, "bfloat16"
+    assert (panel.tokens, panel.batch, panel.precision) == (77, 5, "bfloat16")
+    panel.tokens = 78
+    assert tokens.value == 78
+
+
+def test_it_says_when_the_cache_outweighs_the_weights(model):
+    weights = sum(weight.nbytes for weight in model.parameters())
+    fits = weights // int(count.bytes_per_token(model.config))
+    under, over = (kv.weigh(model, tokens=n) for n in (fits, fits + 1))
+    assert "more than" not in under.sentence and "100% of the weights" in under.sentence
+    assert "more than the weights'" in over.sentence
+    titles = [panel.picture.figure.axes[0].texts[0].get_text() for panel in (under, over)]
+    assert titles == ["The cache beside the weights", "The cache outweighs the weights"]
+
+
+def test_a_stored_notebook_shows_the_picture_and_the_sentence(model):
+    shown, _ = kv.weigh(model)._repr_mimebundle_()
+    assert shown["text/plain"] == repr(kv.weigh(model)) == kv.weigh(model).sentence
+    assert {"image/png", "text/html", "application/vnd.jupyter.widget-view+json"} <= set(shown)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"tokens": -1}, {"tokens": 2.5}, {"batch": 0}, {"precision": "int3"}, {"weights": 0}]
+)
+def test_what_cannot_be_weighed_is_refused(model, odd):
+    with pytest.raises(ValueError, match=next(iter(odd))):
+        kv.weigh(model, **odd)
+
+
+def test_a_model_that_keeps_no_keys_is_refused():
+    with pytest.raises(ValueError, match="mamba"):
+        kv.weigh(small.mamba())
