@@ -26,6 +26,7 @@ class Panel(widgets.VBox):
             "precision": widgets.Dropdown(description="Precision", options=list(PRECISIONS)),
         }
         super().__init__([widgets.HBox(list(controls.values())), self._shown])
+        self.add_class("kvviz-panel")
         for name, value in state.items():
             setattr(self, name, value)
             traitlets.link((self, name), (controls[name], "value"))
@@ -46,21 +47,23 @@ class Panel(widgets.VBox):
         said = f"{of}: the cache holds {count.in_units(self.bytes)}"
         if not self._weights:
             return said
-        times, weights = self.bytes / self._weights, count.in_units(self._weights)
-        if times > 1:
-            return f"{said}, more than the weights' {weights}: {times:.2f} times as much"
-        return f"{said}, {100 * times:.0f}% of the weights' {weights}"
+        return f"{said}, {self._share} the weights' {count.in_units(self._weights)}"
+
+    @property
+    def _share(self) -> str:
+        times = self.bytes / self._weights
+        return f"{times:.3g} times" if times >= 2 else f"{100 * times:.3g}% of"
 
     @property
     def picture(self) -> picture.Picture:
         """The cache as a bar, the weights as a line across."""
-        mebibytes = {"cache": self.bytes / 2**20}
-        levels = {"weights": self._weights / 2**20} if self._weights else {}
-        over = bool(self._weights) and self.bytes > self._weights
+        title, levels, over = f"The cache: {count.in_units(self.bytes)}", {}, False
+        if self._weights:
+            title += f", {self._share} the weights"
+            levels, over = {"weights": self._weights / 2**20}, self.bytes > self._weights
         looks = {"xlabel": "MiB held", "sentence": self.sentence, "levels": levels}
         looks["highlight"] = ["cache"] if over else []
-        title = "The cache outweighs the weights" if over else "The cache beside the weights"
-        return picture.bars(mebibytes, title=title if levels else "The cache", **looks)
+        return picture.bars({"cache": self.bytes / 2**20}, title=title, **looks)
 
     def _draw(self, _=None) -> None:
         self._shown.value = self.picture._repr_mimebundle_()[0]["text/html"]

@@ -27,6 +27,7 @@ slow = kv.stepper(recorded(40, True))
 drawn = slow._frames.frame
 slow._frames.frame = lambda *key: time.sleep(0.08) or drawn(*key)
 slow""",
+    "panel = kv.weigh(model, tokens=7)\npanel",
 ]
 SWITCHED, BESIDE, BROKEN, SLOW = range(4)
 STEPPERS = (
@@ -285,9 +286,9 @@ def test_a_step_that_cannot_be_drawn_is_said_and_the_others_can_be_walked(opened
     assert opened.place(BROKEN) == place
 
 
-def serious(opened):
-    """What axe finds in the steppers that is serious or critical."""
-    found = Axe().run(opened.page, context=".kvviz-stepper").response["violations"]
+def serious(opened, context=".kvviz-stepper"):
+    """What axe finds in the steppers, or in what else is asked for, that is serious or critical."""
+    found = Axe().run(opened.page, context=context).response["violations"]
     return [
         (each["id"], each["help"]) for each in found if each["impact"] in ("serious", "critical")
     ]
@@ -421,6 +422,36 @@ def test_it_fits_a_narrow_window(opened):
         inside = root.evaluate("(e) => e.closest('.jp-OutputArea-output').clientWidth")
         assert root.bounding_box()["width"] <= inside
     opened.page.set_viewport_size({"width": 1280, "height": 1000})
+
+
+@made
+def test_the_panel_follows_what_is_typed_and_chosen(opened):
+    panel = opened.page.locator(".kvviz-panel")
+    panel.scroll_into_view_if_needed()
+    image = panel.locator("img")
+    heavy = browser.ask(opened.client, "panel.bytes")
+    for name, number in {"Tokens": "700", "Batch": "9"}.items():
+        panel.get_by_label(name, exact=True).fill(number)
+        panel.get_by_label(name, exact=True).press("Enter")
+    panel.get_by_label("Precision", exact=True).select_option("bfloat16")
+    expect(image).to_have_attribute("alt", re.compile("^9 conversations of 700 tokens in bfloat16"))
+    assert image.get_attribute("alt") == browser.ask(opened.client, "panel.sentence")
+    assert browser.ask(opened.client, "panel.bytes") == heavy * 100 * 9 / 2
+
+
+@made
+@pytest.mark.parametrize("name", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_serious_in_the_panel(opened, name):
+    panel = opened.page.locator(".kvviz-panel")
+    panel.scroll_into_view_if_needed()
+    theme(opened, name)
+    assert serious(opened, ".kvviz-panel") == []
+    image = panel.locator("img")
+    alt = image.get_attribute("alt")
+    image.evaluate("(image) => image.removeAttribute('alt')")
+    assert [rule for rule, _ in serious(opened, ".kvviz-panel")] == ["image-alt"]
+    image.evaluate("(image, alt) => { image.alt = alt; }", alt)
+    theme(opened, "JupyterLab Light")
 
 
 @pytest.fixture(scope="module")

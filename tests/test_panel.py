@@ -26,7 +26,7 @@ def test_the_weights_of_a_model_are_its_own_and_a_config_has_none(model):
     weights = sum(weight.nbytes for weight in model.parameters())
     assert f"% of the weights' {count.in_units(weights)}" in kv.weigh(model, tokens=1).sentence
     assert "weights" not in kv.weigh(model.config).sentence
-    assert "more than the weights' 10 bytes" in kv.weigh(model.config, weights=10).sentence
+    assert "times the weights' 10 bytes" in kv.weigh(model.config, weights=10).sentence
 
 
 def test_sentence_and_picture_follow_each_number(model):
@@ -52,14 +52,16 @@ def test_the_fields_and_the_numbers_move_together(model):
     assert tokens.value == 78
 
 
-def test_it_says_when_the_cache_outweighs_the_weights(model):
-    weights = sum(weight.nbytes for weight in model.parameters())
-    fits = weights // int(count.bytes_per_token(model.config))
-    under, over = (kv.weigh(model, tokens=n) for n in (fits, fits + 1))
-    assert "more than" not in under.sentence and "100% of the weights" in under.sentence
-    assert "more than the weights'" in over.sentence
-    titles = [panel.picture.figure.axes[0].texts[0].get_text() for panel in (under, over)]
-    assert titles == ["The cache beside the weights", "The cache outweighs the weights"]
+def test_it_says_how_much_of_the_weights_the_cache_weighs(model):
+    a_token = int(count.bytes_per_token(model.config))
+    shares = {50: "50% of", 100: "100% of", 101: "101% of", 199: "199% of", 300: "3 times"}
+    for tokens, share in shares.items():
+        panel = kv.weigh(model.config, weights=100 * a_token, tokens=tokens)
+        assert f", {share} the weights' {count.in_units(100 * a_token)}" in panel.sentence
+        figure = panel.picture.figure
+        assert figure.axes[0].texts[0].get_text().endswith(f", {share} the weights")
+        (bar,) = [each for each in figure.findobj() if each.get_gid() == "bar:cache"]
+        assert bool(bar.get_hatch()) == (tokens > 100)  # it stands out where it outweighs them
 
 
 def test_a_stored_notebook_shows_the_picture_and_the_sentence(model):
