@@ -5,7 +5,6 @@ downwards, so a token keeps its column and its row from step to step. A `square`
 `Step.square` returns. What was drawn can be asked back with `cells`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -127,17 +126,15 @@ def _rows(ax, square, heights: dict[int, int], start: int, numbers: bool) -> lis
 
 def _not_computed(ax, places: list[tuple[int, int]], start: int) -> list:
     """Cells nobody computed this step: dashed lines, each drawn once; of small cells, the rim."""
-    sides = Counter()
-    for p, j in places:
-        x, y = j - start, p - start
-        sides.update([(x, y, 0), (x, y + 1, 0), (x, y, 1), (x + 1, y, 1)])  # 0 across, 1 down
-    rim = pixels(ax) < marks.SMALL_CELL
-    lines = [
-        ((x, y), (x + 1 - down, y + down))
-        for (x, y, down), times in sides.items()
-        if times == 1 or not rim
-    ]
-    corners = boxes([j - start for _, j in places], [p - start for p, _ in places])
+    y, x = np.array(places).T - start
+    across, down, upright = np.r_[x, x, x, x + 1], np.r_[y, y + 1, y, y], [0, 0, 1, 1]
+    wide = across.max() + 1  # a side as one number: they are counted faster
+    sides = (down * wide + across) * 2 + np.repeat(upright, len(x))
+    sides, times = np.unique(sides, return_counts=True)
+    sides = sides[times == 1] if pixels(ax) < marks.SMALL_CELL else sides
+    upright, across, down = sides % 2, sides // 2 % wide, sides // 2 // wide
+    lines = np.stack([np.c_[across, down], np.c_[across + 1 - upright, down + upright]], 1)
+    corners = boxes(x, y)
     area = Cells("attention", "not computed", places, corners, facecolors="none")
     return add(ax, [area, marks.dashes(lines, gid="attention:not computed:dash")])
 

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
-from matplotlib.backends.backend_agg import RendererAgg
-from matplotlib.colors import to_rgb
 from PIL import Image
 
 from kvviz import draw, layout, picture, say, style, text, views
+from kvviz.sheet import Ink, Sheet
 
-KEPT, STAMPS = 24, 2000  # frames and words remembered
+KEPT = 24  # frames remembered
 
 
 class Frames:
@@ -47,12 +46,11 @@ class Frames:
         figure = self.figure(shown[0])
         self.size = tuple(round(inches * style.PIXELS) for inches in figure.get_size_inches())
         self._press = Press(figure)
-        self._page = self.figure(shown[0], legend=False)  # every frame is drawn on this one
         self._corners = [layout.corner(ax) for ax in figure.axes[: len(shown[0])]]
 
-    def figure(self, squares, *, legend: bool = True):
+    def figure(self, squares):
         with style.scope():
-            return layout.grid(squares, **self._room, legend=legend)
+            return layout.grid(squares, **self._room)
 
     def sentence(self, *key) -> str:
         return picture.said(self._squares(*key))
@@ -62,8 +60,8 @@ class Frames:
         if key not in self._kept:
             squares = self._squares(*key)
             with _no_pauses(), style.scope():
-                looks = {**self._room, "legend": False, "on": self._page}
-                png = self._press.png(layout.grid(squares, **looks))
+                layout.grid(squares, **self._room, on=self._press.sheets)
+                png = self._press.png()
             self._kept[key] = png, picture.said(squares)
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT:
@@ -155,76 +153,41 @@ def _no_pauses():
 
 
 class Press:
-    """Turns figures as large as the first, of cells and words only, into PNG bytes.
+    """Turns squares on sheets into PNG bytes, as large as the `first` figure and on its legend.
 
-    The first's legend, its last Axes, is the ground under all of them.
+    Its last Axes, the legend, is the ground under all of them; a sheet stands for each other.
     """
 
     def __init__(self, first):
         first.set_dpi(style.PIXELS * style.SHARPNESS)
-        width, height = (int(length) for length in first.bbox.size)
-        self._paper, self._scratch = (RendererAgg(width, height, first.dpi) for _ in range(2))
-        self._stamps: OrderedDict[tuple, tuple] = OrderedDict()
-        self._ground = np.uint8(255)
-        self._ground = self._draw(first, first.axes[-1:]).copy()
-
-    def png(self, figure) -> bytes:
-        return _png(self._draw(figure, figure.axes))
-
-    def _draw(self, figure, axes) -> np.ndarray:
-        """RGBA pixels [H, W, 4] of these Axes on the ground; good until the next are drawn."""
-        pixels = np.asarray(self._paper.buffer_rgba())
-        pixels[:] = self._ground
-        figure.set_dpi(self._paper.dpi)
+        *squares, legend = first.axes
+        self._ink = Ink(first)
+        self._pixels = self._ink.pixels
+        self._pixels[:] = 255
         with style.scope():
-            for ax in axes:
-                ax.apply_aspect()
-                for cells in sorted(ax.collections, key=lambda artist: artist.zorder):
-                    cells.draw(self._paper)
-            for ax in axes:
-                for words in ax.texts:
-                    self._stamp(pixels, words)
-        return pixels
+            legend.draw(self._ink.paper)
+        self._ground = self._pixels.copy()
+        self.sheets = [Sheet(first, ax.get_window_extent().bounds) for ax in squares]
+        self._index = np.zeros(self._pixels.shape[:2], dtype=np.uint8)  # paper is the first
+        self._before = np.full(self._index.size, 0xFFFFFFFF, dtype=np.uint32)
 
-    def _stamp(self, pixels, words) -> None:
-        """Put words where they belong: their coverage is rendered once, for any colour."""
-        x, y = words.get_transform().transform(words.get_position())
-        across, down = int(x), len(pixels) - int(y)
-        look = words.get_fontproperties(), words.get_rotation(), words.get_ha(), words.get_va()
-        key = words.get_text(), *look, round(4 * (x % 1)), round(4 * (y % 1))
-        if key not in self._stamps:
-            box = words.get_window_extent(self._scratch)
-            top, left = len(pixels) - int(box.y1) - 4, int(box.x0) - 4
-            rows = slice(max(0, top), len(pixels) - int(box.y0) + 4)
-            columns = slice(max(0, left), int(box.x1) + 4)
-            words.draw(self._scratch)
-            there = np.asarray(self._scratch.buffer_rgba())[rows, columns]
-            self._stamps[key] = there[..., 3].copy(), rows.start - down, columns.start - across
-            there[:] = 0
-        self._stamps.move_to_end(key)
-        while len(self._stamps) > STAMPS:
-            self._stamps.popitem(last=False)
-        coverage, top, left = self._stamps[key]
-        top, left = top + down, left + across
-        under = pixels[top : top + coverage.shape[0], left : left + coverage.shape[1], :3]
-        part = coverage[: under.shape[0], : under.shape[1], None] / np.float32(255)
-        color = 255 * np.array(to_rgb(words.get_color()), dtype=np.float32)
-        under[:] = np.rint(under + part * (color - under))
+    def png(self) -> bytes:
+        """What is on the sheets now, as PNG bytes with a palette."""
+        self._pixels[:] = self._ground
+        with style.scope():
+            for sheet in self.sheets:
+                self._ink.draw(sheet)
+        colors = self._pixels.view(np.uint32).ravel()
+        changed = np.flatnonzero(colors != self._before)  # since the last: little, as a rule
+        self._before[changed] = new = colors[changed]
+        self._index.ravel()[changed] = style.indexed(new.view(np.uint8).reshape(-1, 4)[:, :3])
+        image = Image.fromarray(self._index)
+        image.putpalette(_palette())
+        file = io.BytesIO()
+        image.save(file, "PNG", compress_level=3)
+        return file.getvalue()
 
 
 @cache
 def _palette() -> list[int]:
     return np.ravel(style.palette()).tolist()
-
-
-def _png(pixels: np.ndarray) -> bytes:
-    """Palette PNG of RGBA pixels [H, W, 4]; paper is most of it, and the palette's first."""
-    colors = pixels.view(np.uint32).ravel()
-    inked = np.flatnonzero(colors != 0xFFFFFFFF)
-    index = np.zeros(len(colors), dtype=np.uint8)
-    index[inked] = style.indexed(colors[inked].view(np.uint8).reshape(-1, 4)[:, :3])
-    image = Image.fromarray(index.reshape(pixels.shape[:2]))
-    image.putpalette(_palette())
-    file = io.BytesIO()
-    image.save(file, "PNG", compress_level=3)
-    return file.getvalue()

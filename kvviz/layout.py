@@ -34,18 +34,16 @@ def grid(
     low: bool = False,
     least: int = 0,
     states=(),
-    legend: bool = True,
     veil: int = 0,
     note: str = "",
-    on: Figure | None = None,
-) -> Figure:
+    on: Sequence | None = None,
+) -> Figure | None:
     """Squares beside each other, each on its own Axes, over one legend.
 
     `strip` draws them small, that many in a line, with short titles; `low` to fit a screen under
     controls. `least` lines under the title and `states` in the legend, whatever is drawn, make
-    pictures of several steps alike; without the `legend` its place stays empty. The first `veil`
-    columns and rows are made pale; `note` stands in place of the numbers. `on` a figure that was
-    laid out alike, what is there is drawn over: new Axes take longer than all that is on them.
+    pictures of several steps alike. The first `veil` columns and rows are made pale; `note` stands
+    in place of the numbers. `on` sheets, one for each square's Axes, only these are drawn anew.
     """
     widest = _widest(squares)
     if span is not None and span < widest:
@@ -64,11 +62,13 @@ def grid(
     legends = 1 if width >= 840 else 2
     height = ceil(len(squares) / across) * tall + LEGEND * legends + 12
     states: set[str] = set(states)
-    figure = on or Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
+    size = width / style.PIXELS, height / style.PIXELS
+    figure = None if on else Figure(size, dpi=style.PIXELS)
     for i, square in enumerate(squares):
         x, y = names + i % across * wide, height - (i // across + 1) * tall
         if on:
-            ax = _cleared(figure.axes[i])
+            ax = on[i]
+            ax.clear()
         else:
             ax = figure.add_axes((x / width, y / height, wide / width, tall / height))
         left, top = (wide / cell - span) / 2, (above + edges) / cell
@@ -92,16 +92,10 @@ def grid(
         for k, part in enumerate(() if strip else ("step", "layer", "head")):
             at, words = (-9 / cell, (12 + 14 * k) / cell - top), f"{part} {getattr(square, part)}"
             write(ax, *at, words, size=style.SMALL, ha="right", color=style.QUIET)
-    if legend:
+    if figure:
         box = (10 / width, 8 / height, 1 - 20 / width, LEGEND * legends / height)
         draw.legend(figure.add_axes(box), states, width=width - 20, lines=legends)
     return figure
-
-
-def _cleared(ax):
-    for artist in [*ax.collections, *ax.texts]:
-        artist.remove()
-    return ax
 
 
 def corner(ax) -> list[float]:

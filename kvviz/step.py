@@ -206,7 +206,7 @@ class Step:
             masked[:, places[filled]] = ~allowed[:, filled]
 
         states = ["empty"] * n_places
-        pads = torch.zeros(total, dtype=torch.bool) if self.pads is None else self.pads[batch]
+        pads = [False] * total if self.pads is None else self.pads[batch].tolist()
         ids = self.tokens(batch)
         seen, moved = set(places.tolist()), self._moved(batch)
         own = rows if moved is None else moved.argsort()[: self.fed].flip(0)[-len(rows) :]
@@ -223,7 +223,8 @@ class Step:
                 states[place] = row_states[place - self.held_before]
             else:
                 states[place] = "read" if ids[place] >= 0 else "before"
-        row_states = ["pad" if pads[place] else row_states[place - total] for place in rows]
+        asked = rows.tolist()
+        row_states = ["pad" if pads[place] else row_states[place - total] for place in asked]
         labels = [self.run.label(token) for token in ids] + [""] * (n_places - total)
         return Square(
             step=self.index,
@@ -232,7 +233,7 @@ class Step:
             batch=batch,
             tokens=tuple(labels),
             columns=tuple(states),
-            rows=tuple(rows.tolist()),
+            rows=tuple(asked),
             row_states=tuple(row_states),
             weights=None if weights is None else weights.numpy(),
             masked=masked.numpy(),

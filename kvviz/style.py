@@ -139,21 +139,20 @@ def indexed(pixels: np.ndarray) -> np.ndarray:
 @contextmanager
 def scope() -> Iterator[None]:
     """Our matplotlib settings inside the block; the caller's are untouched outside it."""
-    global _inside
-    if _inside:  # setting them takes milliseconds, and a picture is made of many parts
+    ours, theirs = _settings(), mpl.rcParams
+    changed = {name: theirs[name] for name, value in ours.items() if theirs[name] != value}
+    theirs.update({name: ours[name] for name in changed})
+    try:
         yield
-        return
+    finally:
+        theirs.update(changed)
+
+
+@cache
+def _settings() -> dict:
+    """Every setting but the backend: matplotlib's own, and ours over them."""
+    file = Path(__file__).with_name("kvviz.mplstyle")
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_SETTINGS)
-        _inside = True
-        try:
-            yield
-        finally:
-            _inside = False
-
-
-_inside = False
-_SETTINGS = mpl.rc_params_from_file(
-    Path(__file__).with_name("kvviz.mplstyle"), use_default_template=False
-)
+        mpl.rcParams.update(mpl.rc_params_from_file(file, use_default_template=False))
+        return {name: mpl.rcParams[name] for name in mpl.rcParams if name != "backend"}

@@ -21,7 +21,7 @@ from PIL import Image
 from small import cached_loop, gemma3, llama, plain_loop, prompt
 
 import kvviz as kv
-from kvviz import draw, frames, layout, picture, style
+from kvviz import draw, frames, layout, picture, sheet, style
 from kvviz.picture import Picture
 from kvviz.widget import Stepper
 from tools.notebooks import ROOT, canonical, read, text_of
@@ -256,10 +256,9 @@ def test_a_frame_is_the_picture(kind):
     for span in (None, 23):
         drawn = Picture.from_square(MADE[kind], span=span)
         press = frames.Press(Picture.from_square(MADE[kind], span=span).figure)
-        figure = Picture.from_square(MADE[kind], span=span).figure
-        figure.axes[-1].remove()  # the legend is the ground
         for _ in range(2):  # words rendered, and stamped
-            assert alike(press.png(figure), drawn.png())
+            layout.grid([MADE[kind]], span=span, on=press.sheets)
+            assert alike(press.png(), drawn.png())
 
 
 def test_another_picture_is_told_apart():
@@ -350,7 +349,7 @@ def test_five_hundred_steps_leave_memory_flat_and_no_figure_open(cached, plain):
     assert walked(walk, 500) - before < 20
     assert pyplot.get_fignums() == []
     assert len(walk._frames._kept) <= frames.KEPT
-    assert len(walk._frames._press._stamps) <= frames.STAMPS
+    assert len(walk._frames._press._ink._stamps) <= sheet.STAMPS
     walk.close()
     assert not walk._frames._kept
 

@@ -1,0 +1,189 @@
+"""A sheet of paper for `draw`: as much of an Axes as it asks for, put on pixels without delay.
+
+An Axes makes an Artist of every word, laid out anew at each drawing. On a sheet a word is a
+record, and what it covers is rendered once, for any colour: a stamp. A cell is a rectangle of
+whole pixels. All else is drawn as ever.
+"""
+
+from collections import OrderedDict
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.backends.backend_agg import RendererAgg
+from matplotlib.colors import to_rgb
+from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
+from matplotlib.transforms import Affine2D
+
+from kvviz.marks import Cells
+
+STAMPS = 2000  # words remembered
+TO_LEFT = {"left": 0, "center": 0.5, "right": 1}  # widths from where a word is put to its left
+
+
+class Words(NamedTuple):
+    """A word and its place in pixels, from the bottom left."""
+
+    text: str
+    x: float
+    y: float
+    font: FontProperties
+    color: str
+    across: str
+    angle: float
+
+
+class Sheet:
+    """Stands in for an Axes at `box` (left, bottom, width, height), in pixels of a figure."""
+
+    def __init__(self, figure, box):
+        self.figure, self._box = figure, box
+        self._span, self.transData = [(0, 1), (0, 1)], Affine2D()
+        self.collections, self.texts = [], []
+
+    def clear(self) -> None:
+        self.collections, self.texts = [], []
+
+    def get_figure(self, root: bool = False):
+        return self.figure
+
+    def get_autoscale_on(self) -> bool:
+        return False
+
+    def set_axis_off(self) -> None:
+        """It has none."""
+
+    def set_aspect(self, aspect) -> None:
+        """`layout` gives boxes that fit."""
+
+    def set_xlim(self, low: float, high: float) -> None:
+        self._reach(0, (low, high))
+
+    def set_ylim(self, low: float, high: float) -> None:
+        self._reach(1, (low, high))
+
+    def _reach(self, axis: int, span: tuple[float, float]) -> None:
+        self._span[axis] = span
+        (x0, x1), (y0, y1) = self._span
+        left, bottom, width, height = self._box
+        self.transData.clear().translate(-x0, -y0).scale(width / (x1 - x0), height / (y1 - y0))
+        self.transData.translate(left, bottom)
+
+    def add_collection(self, artist, autolim: bool = True) -> None:
+        artist.set_figure(self.figure)
+        if not artist.is_transform_set():
+            artist.set_transform(self.transData)
+        self.collections.append(artist)
+
+    def text(self, x, y, words, *, fontproperties, color, ha="left", rotation=0, **_) -> Words:
+        x, y = self.transData.transform((x, y))
+        self.texts.append(Words(words, x, y, fontproperties, color, ha, rotation))
+        return self.texts[-1]
+
+
+class Ink:
+    """Puts sheets on pixels [H, W, 4]."""
+
+    def __init__(self, figure):
+        width, height = (int(length) for length in figure.bbox.size)
+        self._figure, dpi = figure, figure.dpi
+        self.paper, self._scratch = (RendererAgg(width, height, dpi) for _ in range(2))
+        self.pixels = np.asarray(self.paper.buffer_rgba())
+        self._stamps: OrderedDict[tuple, tuple] = OrderedDict()
+        self._sizes: dict[tuple, tuple[float, float]] = {}
+        self._ascents: dict[tuple, float] = {}
+        self._black = self._scratch.new_gc()
+
+    def draw(self, sheet: Sheet) -> None:
+        for artist in sorted(sheet.collections, key=lambda artist: artist.zorder):
+            if isinstance(artist, Cells) and not (artist.get_hatch() or artist.get_linewidth()[0]):
+                self._fill(artist)
+            else:
+                artist.draw(self.paper)
+        for words in sheet.texts:
+            self._write(words)
+
+    def _fill(self, cells: Cells) -> None:
+        """Rectangles of whole pixels, edges where the renderer would snap them."""
+        corners = cells.get_transform().transform(cells.corners[:, ::2].reshape(-1, 2))
+        (x, y), height = np.floor(corners + 0.5).astype(int).T, len(self.pixels)
+        left, right = np.sort([x[::2], x[1::2]], 0)
+        top, bottom = height - np.sort([y[::2], y[1::2]], 0)[::-1]
+        colors = np.rint(255 * cells.get_facecolor()).astype(np.uint8)  # one, or one each
+        for k, color in enumerate(colors if len(colors) != 1 else colors.repeat(len(left), 0)):
+            self.pixels[top[k] : bottom[k], left[k] : right[k]] = color
+
+    def _write(self, words: Words) -> None:
+        """Put a line where it belongs, word by word: most of them were there before."""
+        y = len(self.pixels) - words.y
+        if words.angle:  # in these pictures a word that begins at x, y
+            return self._stamp(words.text, words.x, y, words)
+        *before, last = words.text.split(" ")
+        wide, high = self._size(last, words.font)
+        starts = [0.0, *accumulate(self._advance(word, words.font) for word in before)]
+        x = words.x - TO_LEFT[words.across] * (starts[-1] + wide)
+        y += max(high, self._size("l", words.font)[1] if before else 0) / 2
+        for word, start in zip((*before, last), starts, strict=True):
+            self._stamp(word, x + start, y, words)
+        return None
+
+    def _stamp(self, word: str, x: float, y: float, words: Words) -> None:
+        """Put a word with its baseline's left end at x, y, from the top left."""
+        look = words.font.get_file(), words.font.get_size_in_points(), words.angle
+        key = word, *look, round(4 * (x % 1)), round(4 * (y % 1))
+        if key not in self._stamps:
+            self._stamps[key] = self._rendered(word, x, y, words.font, words.angle)
+        self._stamps.move_to_end(key)
+        while len(self._stamps) > STAMPS:
+            self._stamps.popitem(last=False)
+        coverage, left, top = self._stamps[key]
+        left, top = left + int(x), top + int(y)
+        under = self.pixels[top : top + coverage.shape[0], left : left + coverage.shape[1], :3]
+        part = coverage[: under.shape[0], : under.shape[1]]
+        under[:] = under + part * (_shade(words.color) - under) + 0.5
+
+    def _rendered(self, word: str, x: float, y: float, font, angle) -> tuple[np.ndarray, int, int]:
+        """How much of each pixel a word covers [h, w, 1]; its top left, from the pixel at x, y."""
+        turn, em = np.radians(angle), font.get_size_in_points() * self._scratch.dpi / 72
+        right, up = em * (len(word) + 1) * np.array([np.cos(turn), np.sin(turn)])
+        x0, y0 = max(0, int(x - 2 * em)), max(0, int(y - 2 * em - up))
+        x1, y1 = int(x + 2 * em + right), int(y + 2 * em)
+        self._scratch.draw_text(self._black, x, y, word, font, angle)
+        there = np.asarray(self._scratch.buffer_rgba())[y0:y1, x0:x1]
+        rows, columns = (_reach(there[..., 3].any(axis)) for axis in (1, 0))
+        coverage = there[rows, columns, 3:] / np.float32(255)
+        there[:] = 0
+        return coverage, x0 + columns.start - int(x), y0 + rows.start - int(y)
+
+    def _advance(self, word: str, font: FontProperties) -> float:
+        """How far after this word the next one starts."""
+        return self._size(f"{word} |", font)[0] - self._size("|", font)[0]
+
+    def _size(self, word: str, font: FontProperties) -> tuple[float, float]:
+        """Width, and height over the baseline: a Text takes the font's for what is lower."""
+        key = word, font.get_file(), font.get_size_in_points()
+        if key not in self._sizes:
+            wide, high, deep = self._scratch.get_text_width_height_descent(word, font, False)
+            self._sizes[key] = wide, max(high - deep, self._ascent(font))
+        return self._sizes[key]
+
+    def _ascent(self, font: FontProperties) -> float:
+        key = font.get_file(), font.get_size_in_points()
+        if key not in self._ascents:
+            line = Text(0, 0, ".", fontproperties=font, va="center_baseline")
+            line.set_figure(self._figure)
+            self._ascents[key] = 2 * line.get_window_extent(self._scratch).y1
+        return self._ascents[key]
+
+
+def _reach(there: np.ndarray) -> slice:
+    """From the first to the last that is true."""
+    places = np.flatnonzero(there)
+    return slice(places[0], places[-1] + 1) if len(places) else slice(0, 0)
+
+
+@cache
+def _shade(color: str) -> np.ndarray:
+    return 255 * np.array(to_rgb(color), dtype=np.float32)
