@@ -4,10 +4,8 @@ Nothing is drawn in another way than in a `Picture`. What is slow there is done 
 are kept as stamps, and only inked pixels are looked up in the palette.
 """
 
-import gc
 import io
 from collections import OrderedDict
-from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
@@ -59,7 +57,7 @@ class Frames:
         """PNG and sentence; the last few are kept."""
         if key not in self._kept:
             squares = self._squares(*key)
-            with _no_pauses(), style.scope():
+            with style.scope():
                 layout.grid(squares, **self._room, on=self._press.sheets)
                 png = self._press.png()
             self._kept[key] = png, picture.said(squares)
@@ -139,19 +137,6 @@ def _kinds(run, layers) -> list[int]:
     return list(kinds.values())
 
 
-@contextmanager
-def _no_pauses():
-    """A figure dies young: let go of it at once, before the collector walks all of torch for it."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.collect(0)
-        if was_on:
-            gc.enable()
-
-
 class Press:
     """Turns squares on sheets into PNG bytes, as large as the `first` figure and on its legend.
 
@@ -172,11 +157,10 @@ class Press:
         self._before = np.full(self._index.size, 0xFFFFFFFF, dtype=np.uint32)
 
     def png(self) -> bytes:
-        """What is on the sheets now, as PNG bytes with a palette."""
+        """What is on the sheets now, as PNG bytes with a palette; call it in `style.scope`."""
         self._pixels[:] = self._ground
-        with style.scope():
-            for sheet in self.sheets:
-                self._ink.draw(sheet)
+        for sheet in self.sheets:
+            self._ink.draw(sheet)
         colors = self._pixels.view(np.uint32).ravel()
         changed = np.flatnonzero(colors != self._before)  # since the last: little, as a rule
         self._before[changed] = new = colors[changed]

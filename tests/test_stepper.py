@@ -257,8 +257,9 @@ def test_a_frame_is_the_picture(kind):
         drawn = Picture.from_square(MADE[kind], span=span)
         press = frames.Press(Picture.from_square(MADE[kind], span=span).figure)
         for _ in range(2):  # words rendered, and stamped
-            layout.grid([MADE[kind]], span=span, on=press.sheets)
-            assert alike(press.png(), drawn.png())
+            with style.scope():
+                layout.grid([MADE[kind]], span=span, on=press.sheets)
+                assert alike(press.png(), drawn.png())
 
 
 def test_another_picture_is_told_apart():
