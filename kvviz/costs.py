@@ -1,6 +1,7 @@
 """What serving costs: the memory that requests hold over time, and the roof over their work."""
 
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +13,7 @@ from kvviz.picture import Picture
 
 FEW = 5  # of more, neither bands nor failures are named
 BANDS = [style.tint(style.SERIES[1][0], share) for share in (0.66, 0.33)]
-UNITS = ("bytes", "KiB", "MiB", "GiB")
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 COUNTS = ("", "thousands of ", "millions of ", "billions of ", "trillions of ")
 LONGEST = 150  # pixels of a name
 NEAR = 1.5  # times the ridge, or a part of it
@@ -35,14 +36,14 @@ def draw_memory(
         ValueError: nothing to draw, lengths that differ, bytes that cannot be, a budget that is not
             positive, or a failure of nobody or at no moment.
     """
-    held, failed = {name: np.asarray(row, dtype=float) for name, row in held.items()}, failed or {}
+    held, failed = _rows(held), failed or {}
     x = np.asarray(range(len(next(iter(held.values()), []))) if x is None else x, dtype=float)
     _check_memory(held, x, budget, failed)
     edges = np.append(x, x[-1] + (x[-1] - x[-2] if len(x) > 1 else 1))
     tops = np.cumsum([np.zeros(len(x)), *held.values()], 0)
     limit = "" if budget is None else f"budget {in_units(round(budget))}"
     highest = max(tops.max(), budget or 0) or 1
-    unit = in_units(highest).split()[-1]
+    unit = in_units(max(highest, 2)).split()[-1]  # never in the singular
     asked = np.maximum(tops[-1], np.r_[0, tops[-1][:-1]])  # the upper end of a rise or a fall
     crosses = {name: (at, budget or asked[x == at][0]) for name, at in failed.items()}
     names = [_short(name) for name in held] if len(held) <= FEW else []
@@ -78,6 +79,12 @@ def _stack(ax: Axes, names: list, edges, tops) -> None:
     ax.stairs(tops[-1], edges, baseline=None, color=style.TEXT, linewidth=1.4, gid="total")
 
 
+def _rows(held) -> dict[str, np.ndarray]:
+    if not isinstance(held, Mapping):
+        raise ValueError(f"held: expected {{name: bytes}}, and got {type(held).__name__}")
+    return {name: np.atleast_1d(np.asarray(row, dtype=float)) for name, row in held.items()}
+
+
 def _check_memory(held, x, budget, failed):
     if not held or not x.size:
         raise ValueError("held: expected bytes of at least one request, and got none")
@@ -89,7 +96,7 @@ def _check_memory(held, x, budget, failed):
             raise ValueError(f"held, {name!r}: expected {expected}, and got shape {row.shape}")
         for odd in row[~(np.isfinite(row) & (row >= 0))][:1]:
             raise ValueError(f"held, {name!r}: expected bytes, 0 or more, and got {odd:g}")
-    if budget is not None and not 0 < budget < np.inf:
+    if budget is not None and not (isinstance(budget, Real) and 0 < budget < np.inf):
         raise ValueError(f"budget: expected bytes, more than 0, and got {budget!r}")
     for name, at in failed.items():
         if name not in held:
@@ -166,8 +173,8 @@ def draw_roofline(
 
 
 def _check_roofline(points, flops, bandwidth):
-    if not points:
-        raise ValueError("points: expected at least one, and got none")
+    if not points or not isinstance(points, Mapping):
+        raise ValueError(f"points: expected {{name: place}} of at least one, and got {points!r}")
     given = {"flops": [flops], "bandwidth": [bandwidth]}
     for name, place in points.items():
         if np.shape(place) != (2,):
@@ -175,7 +182,7 @@ def _check_roofline(points, flops, bandwidth):
             raise ValueError(f"points, {name!r}: expected {expected}, and got {place!r}")
         given[f"points, {name!r}"] = place
     for name, numbers in given.items():
-        for odd in (number for number in numbers if not 0 < number < np.inf):
+        for odd in (n for n in numbers if not (isinstance(n, Real) and 0 < n < np.inf)):
             raise ValueError(f"{name}: expected a finite number above 0, and got {odd!r}")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 WINDOW_FIELDS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 KINDS = ("full_attention", *WINDOW_FIELDS, "linear_attention")
@@ -162,10 +163,10 @@ def allocated_bytes(config, slots: int, *, batch: int = 1, bytes_per_number: flo
 
 def in_units(n_bytes: int) -> str:
     """`450 KiB`, `1.32 MiB`: units of 1,024, three digits."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if n_bytes >= size:
             return f"{n_bytes / size:.{4 if n_bytes >= 1000 * size else 3}g} {unit}"
-    return f"{n_bytes} bytes"
+    return "1 byte" if n_bytes == 1 else f"{n_bytes} bytes"
 
 
 def _priced(config, tokens, spared, batch, bytes_per_number):
@@ -210,6 +211,8 @@ def _per_token(config):
 
 def _states(config):
     """Sizes of a gated delta rule's states: (channels, width) and (heads, key, value)."""
+    if not hasattr(config, "linear_key_head_dim"):
+        raise _unpriced(config, "linear layers of the gated delta rule", "others")
     key_dim, value_dim = (_field(config, f"linear_{part}_head_dim") for part in ("key", "value"))
     n_value_heads = _field(config, "linear_num_value_heads")
     channels = 2 * _field(config, "linear_num_key_heads") * key_dim + n_value_heads * value_dim
@@ -239,10 +242,10 @@ def _check(name, value, least):
 
 
 def _check_size(bytes_per_number):
-    is_number = isinstance(bytes_per_number, int | float) and not isinstance(bytes_per_number, bool)
+    is_number = isinstance(bytes_per_number, Real) and not isinstance(bytes_per_number, bool)
     if not is_number or not 0 < bytes_per_number < math.inf:
-        raise ValueError(f"bytes_per_number must be above 0, and got {bytes_per_number!r}")
+        raise ValueError(f"bytes_per_number must be a number above 0, got {bytes_per_number!r}")
 
 
 def _whole(value, least):
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least

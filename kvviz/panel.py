@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+from numbers import Real
+
 import ipywidgets as widgets
 import traitlets
 
@@ -52,7 +55,7 @@ class Panel(widgets.VBox):
     @property
     def _share(self) -> str:
         times = self.bytes / self._weights
-        return f"{times:.3g} times" if times >= 2 else f"{100 * times:.3g}% of"
+        return f"{times:.3g} times" if times >= 2 else f"{100 * times:.4g}% of"
 
     @property
     def picture(self) -> picture.Picture:
@@ -95,8 +98,8 @@ def weigh(model, *, weights=None, tokens=1000, batch=1, precision="float32") -> 
     config = getattr(model, "config", model)
     if weights is None and hasattr(model, "parameters"):
         weights = sum(weight.nbytes for weight in model.parameters())
-    if weights is not None and not weights > 0:
-        raise ValueError(f"weights: expected bytes, more than none, and got {weights}")
+    if weights is not None and not (isinstance(weights, Real) and 0 < weights < inf):
+        raise ValueError(f"weights: expected bytes, more than none, and got {weights!r}")
     state = {"tokens": tokens, "batch": batch, "precision": precision}
     try:
         return Panel(config, weights, **state)

@@ -10,18 +10,30 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 
 from kvviz.progress import bar
 
+ENOUGH = 6  # of fewer rounds, all on one side happen by chance more often than once in 20
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds of each call, round by round, by name; the first name is what others compare to."""
+    """Seconds of each call, round by round, by name; the first name is what others compare to.
 
-    seconds: dict[str, tuple[float, ...]]
+    Raises:
+        ValueError: nothing was timed, not each as often as the others, or in no time at all; and
+            later for a name that was not timed.
+    """
+
+    seconds: dict[str, Sequence[float]]
+
+    def __post_init__(self):
+        taken = list(self.seconds.values())
+        if not taken or not taken[0] or len(set(map(len, taken))) > 1 or min(map(min, taken)) <= 0:
+            raise ValueError(f"expected seconds of each call in every round, got {self.seconds}")
 
     @property
     def base(self) -> str:
@@ -33,11 +45,11 @@ class Comparison:
 
     def median(self, name: str) -> float:
         """Median seconds of one of the things compared."""
-        return statistics.median(self.seconds[name])
+        return statistics.median(self._of(name))
 
     def ratios(self, name: str, base: str | None = None) -> list[float]:
         """`name`'s time over the base's in the same round, from low to high."""
-        pairs = zip(self.seconds[name], self.seconds[base or self.base], strict=True)
+        pairs = zip(self._of(name), self._of(base or self.base), strict=True)
         return sorted(one / other for one, other in pairs)
 
     def ratio(self, name: str, base: str | None = None) -> float:
@@ -56,9 +68,19 @@ class Comparison:
         return ratios[out], ratios[-1 - out]
 
     def tells(self, name: str, base: str | None = None, *, factor: float = 1) -> str:
-        """ "slower", "faster" or "too noisy to tell": `name` against `factor` times the base."""
+        """Whether `name` is "slower" or "faster" than `factor` times the base.
+
+        Or else "too noisy to tell"; fewer than six rounds are "too few to tell".
+        """
+        if self.rounds < ENOUGH:
+            return "too few to tell"
         low, high = self.spread(name, base)
         return "slower" if low > factor else "faster" if high < factor else "too noisy to tell"
+
+    def _of(self, name: str) -> Sequence[float]:
+        if name not in self.seconds:
+            raise ValueError(f"{name!r} was not timed; these were: {', '.join(self.seconds)}")
+        return self.seconds[name]
 
     def __repr__(self):
         width = max(map(len, self.seconds))
@@ -94,8 +116,10 @@ def compare(
             KVVIZ_PROGRESS is 0.
 
     Raises:
+        TypeError: not functions by their names, or numbers that are not whole.
         ValueError: fewer than two calls, no rounds, no repeats, or a negative warm-up.
     """
+    _check(calls, rounds, warmup, repeats)
     if len(calls) < 2 or rounds < 1:
         raise ValueError(
             f"compare takes at least two calls and one round, and got {len(calls)} and {rounds}"
@@ -110,6 +134,19 @@ def compare(
             if number >= 0:
                 seconds[name].append(spent)
     return Comparison({name: tuple(times) for name, times in seconds.items()})
+
+
+def _check(calls, *numbers) -> None:
+    if not isinstance(calls, Mapping):
+        raise TypeError(f"expected {{name: function}}, and got {type(calls).__name__}")
+    for name, call in calls.items():
+        if not isinstance(name, str) or not callable(call):
+            raise TypeError(
+                f"expected a function by its name, f and not f(); got {name!r}: {call!r}"
+            )
+    for number in numbers:
+        if not isinstance(number, int):
+            raise TypeError(f"rounds, warmup, repeats: expected whole numbers, and got {number!r}")
 
 
 def _time(call, repeats: int) -> float:

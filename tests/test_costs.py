@@ -59,6 +59,7 @@ PICTURES = {
     ),
     "day": day,
     "nothing held": lambda: memory({"a": [0]}),
+    "a byte": lambda: memory({"a": [1]}, budget=1),
     "laptop": roofline,
     "five shapes": lambda: roofline(PREFILL),
     "one shape": lambda: roofline({"costs $5 and $6 and more than there is room for": (7, 1e9)}),
@@ -180,6 +181,8 @@ def test_the_sentence_of_many_failures_counts_them_and_names_the_first():
     [
         ({"held": {}}, "held: expected bytes of at least one request, and got none"),
         ({"held": {"a": []}}, "at least one request"),
+        ({"held": [1, 2]}, "held: expected {name: bytes}, and got list"),
+        ({"budget": "7"}, "budget: expected bytes, more than 0, and got '7'"),
         ({"held": {"a": [1, 2], "b": [1]}}, r"'b': expected 2 numbers, .* got shape \(1,\)"),
         ({"held": {"a": [1, -2]}}, "'a': expected bytes, 0 or more, and got -2"),
         ({"held": {"a": [1, float("nan")]}}, "expected bytes, 0 or more, and got nan"),
@@ -267,7 +270,9 @@ def test_operations_are_counted_in_a_unit_that_keeps_the_numbers_small(flops, un
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ({"points": {}}, "points: expected at least one, and got none"),
+        ({"points": {}}, "points: expected {name: place} of at least one, and got {}"),
+        ({"points": [(1, 2)]}, "points: expected {name: place} of at least one"),
+        ({"flops": None}, "flops: expected a finite number above 0, and got None"),
         ({"points": {"p": 3}}, r"'p': expected \(operations for each byte, .* got 3"),
         ({"points": {"p": (1, 2, 3)}}, r"got \(1, 2, 3\)"),
         ({"points": {"p": (0, 2)}}, "'p': expected a finite number above 0, and got 0"),

@@ -2,6 +2,7 @@ import dataclasses
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import small
 import torch
@@ -234,7 +235,7 @@ def test_the_text_part_of_a_model_of_several_is_priced():
 
 UNPRICED = {
     "t5": (small.t5, "expected a decoder alone, and got an encoder-decoder"),
-    "mamba": (small.mamba, "expected `linear_key_head_dim`, .* and got None"),
+    "mamba": (small.mamba, "expected linear layers of the gated delta rule, and got others"),
     "rwkv": (tf.RwkvConfig, "expected `num_attention_heads`, a whole number, .* and got None"),
     "deepseek_v32": (tf.DeepseekV32Config, "layers of full_attention, .* got indexed_attention"),
     "falcon_h1": (tf.FalconH1Config, "layers of full_attention, .* and got hybrid"),
@@ -275,7 +276,9 @@ def test_a_size_of_numbers_is_above_0(size):
         lambda: count.cache_bytes(config, 3, bytes_per_number=size),
         lambda: count.allocated_bytes(config, 3, bytes_per_number=size),
     ):
-        with pytest.raises(ValueError, match=f"bytes_per_number must be above 0, and got {size!r}"):
+        with pytest.raises(
+            ValueError, match=f"bytes_per_number must be a number above 0, got {size!r}"
+        ):
             call()
 
 
@@ -300,3 +303,19 @@ def test_counting_loads_no_library():
 def test_bad_counts_are_refused(call, says):
     with pytest.raises(ValueError, match=says):
         call()
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "said"),
+    [(1, "1 byte"), (0, "0 bytes"), (1023, "1023 bytes"), (1024, "1 KiB"), (2**41, "2 TiB")],
+)
+def test_bytes_are_said_in_units(n_bytes, said):
+    assert count.in_units(n_bytes) == said
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = small.llama().config
+    priced = count.cache_bytes(
+        config, np.int64(5), batch=np.int32(2), bytes_per_number=np.float32(2)
+    )
+    assert priced == count.cache_bytes(config, 5, batch=2, bytes_per_number=2)

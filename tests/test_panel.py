@@ -55,6 +55,7 @@ def test_the_fields_and_the_numbers_move_together(model):
 def test_it_says_how_much_of_the_weights_the_cache_weighs(model):
     a_token = int(count.bytes_per_token(model.config))
     shares = {50: "50% of", 100: "100% of", 101: "101% of", 199: "199% of", 300: "3 times"}
+    assert "99.99% of the weights" in kv.weigh(model, weights=1e4 * a_token, tokens=9999).sentence
     for tokens, share in shares.items():
         panel = kv.weigh(model.config, weights=100 * a_token, tokens=tokens)
         assert f", {share} the weights' {count.in_units(100 * a_token)}" in panel.sentence
@@ -71,7 +72,15 @@ def test_a_stored_notebook_shows_the_picture_and_the_sentence(model):
 
 
 @pytest.mark.parametrize(
-    "odd", [{"tokens": -1}, {"tokens": 2.5}, {"batch": 0}, {"precision": "int3"}, {"weights": 0}]
+    "odd",
+    [
+        {"tokens": -1},
+        {"tokens": 2.5},
+        {"batch": 0},
+        {"precision": "int3"},
+        {"weights": 0},
+        {"weights": "1"},
+    ],
 )
 def test_what_cannot_be_weighed_is_refused(model, odd):
     with pytest.raises(ValueError, match=next(iter(odd))):

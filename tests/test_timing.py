@@ -12,7 +12,7 @@ def test_ratios_are_taken_round_by_round():
     assert Comparison(seconds).ratio("two") == 2.0
     assert Comparison(seconds).ratio("one", "two") == 0.5
     assert Comparison(seconds).median("two") == 9.0
-    assert "2.000 x (2.000 to 9.000): slower" in repr(Comparison(seconds))
+    assert "2.000 x (2.000 to 9.000)" in repr(Comparison(seconds))
 
 
 def test_calls_take_turns_and_the_first_round_is_not_counted():
@@ -71,6 +71,42 @@ def test_it_tells_against_a_factor_too():
     result = Comparison({"base": (1.0,) * 6, "other": (3.0, 3.1, 2.9, 3.2, 3.3, 3.0)})
     told = [result.tells("other", factor=factor) for factor in (2, 3, 4)]
     assert told == ["slower", "too noisy to tell", "faster"]
+
+
+def test_few_rounds_tell_nothing():
+    few = Comparison({"base": (1.0,) * 5, "other": (9.0,) * 5})
+    assert few.tells("other") == "too few to tell" and repr(few).endswith("too few to tell")
+    assert Comparison({"base": (1.0,) * 6, "other": (9.0,) * 6}).tells("other") == "slower"
+
+
+@pytest.mark.parametrize(
+    "seconds", [{}, {"a": ()}, {"a": (1.0,), "b": (1.0, 2.0)}, {"a": (1.0, 0.0)}]
+)
+def test_times_that_cannot_be_compared_are_refused(seconds):
+    with pytest.raises(ValueError, match="expected seconds of each call in every round"):
+        Comparison(seconds)
+
+
+def test_a_name_that_was_not_timed_is_said():
+    result = Comparison({"a": (1.0,) * 6, "b": (2.0,) * 6})
+    for ask in (result.median, result.ratio, result.spread, result.tells):
+        with pytest.raises(ValueError, match="'zzz' was not timed; these were: a, b"):
+            ask("zzz")
+
+
+@pytest.mark.parametrize(
+    ("calls", "options", "says"),
+    [
+        ([int, int], {}, "expected {name: function}, and got list"),
+        ({"a": int, "b": 0}, {}, r"f and not f\(\); got 'b': 0"),
+        ({1: int, 2: int}, {}, "a function by its name"),
+        ({"a": int, "b": int}, {"rounds": 1.5}, "expected whole numbers, and got 1.5"),
+        ({"a": int, "b": int}, {"repeats": "3"}, "expected whole numbers, and got '3'"),
+    ],
+)
+def test_what_is_no_function_or_number_is_refused(calls, options, says):
+    with pytest.raises(TypeError, match=says):
+        compare(calls, **options)
 
 
 @pytest.mark.parametrize(("names", "rounds"), [("a", 3), ("ab", 0)])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from math import isclose
+from math import inf, isclose
 from numbers import Real
 from weakref import WeakKeyDictionary
 
@@ -26,58 +27,63 @@ def price(function) -> Feedback:
     from ..models import load_config
 
     configs = {
-        name: load_config({"model_type": "llama", "hidden_size": hidden, **_named(sizes)})
+        name: load_config(
+            {"model_type": "llama", "hidden_size": hidden, **dict(zip(_SIZES, sizes, strict=True))}
+        )
         for name, (*sizes, hidden) in _PRICED.items()
     }
     cases = [(name, *asked) for name in configs for asked in _ASKED]
     answers, right = [], []
     for name, tokens, batch, size in cases:
-        answer, problem = tried(function, configs[name], tokens, batch, size)
+        answer, problem = tried(function, copy.deepcopy(configs[name]), tokens, batch, size)
         if problem:
             return problem
-        if not isinstance(answer, Real) or isinstance(answer, bool):
+        if (number := _number(answer)) is None:
             return wrong(f"price should return a number of bytes, and gave {answer!r}")
-        answers.append(answer)
+        answers.append(number)
         held = count.cache_bytes(configs[name], tokens, batch=batch, bytes_per_number=size)
         right.append(held)
-    if _equal(answers, right):
+    off = [answer / held for answer, held in zip(answers, right, strict=True)]
+    if all(isclose(times, 1) for times in off):
         first = f"{right[0]:,.0f} bytes a token here in float32"
         return passed(f"{first}, and right for three other models, at four lengths each")
-    for off, hint in _MISTAKES.items():
-        asked = ((configs[name], *rest) for name, *rest in cases)
-        if _equal(answers, [held * off(*one) for held, one in zip(right, asked, strict=True)]):
+    for mistake, hint in _MISTAKES.items():
+        factors = (mistake(configs[name], *rest) for name, *rest in cases)
+        if all(isclose(*pair) for pair in zip(off, factors, strict=True)):
             return wrong(hint)
-    pairs = zip(cases, answers, right, strict=True)
-    (name, tokens, batch, size), got, held = next(
-        (case, got, held) for case, got, held in pairs if not isclose(got, held)
-    )
+    first = next(k for k, times in enumerate(off) if not isclose(times, 1))
+    name, tokens, batch, size = cases[first]
     return wrong(
         f"{name}, {tokens} token{'s' * (tokens > 1)}, batch {batch}, {size} bytes a number: yours "
-        f"is {got / held:.3g} times what its tensors hold. Which factor is missing, or too many?"
+        f"is {off[first]:.3g} times what its tensors hold. Which factor is missing, or too many?"
     )
 
 
-def _named(sizes) -> dict:
-    return dict(zip(_SIZES, sizes, strict=True))
+def _number(answer) -> float | None:
+    """A number of Python, or the one in a tensor or an array; None if it is none."""
+    if getattr(answer, "ndim", None) == 0:
+        answer = answer.item()
+    if not isinstance(answer, Real) or isinstance(answer, bool):
+        return None
+    try:
+        return float(answer)
+    except OverflowError:
+        return inf
 
 
-def _equal(some, others) -> bool:
-    return all(isclose(one, other) for one, other in zip(some, others, strict=True))
-
-
-def _narrow(config, *_) -> float:
-    """What a head of hidden_size / num_attention_heads has of the head width there is."""
-    return config.hidden_size / config.num_attention_heads / config.head_dim
-
-
+_QUERY_HEADS = (
+    "right where each query head has keys and values of its own, and else too high: query heads "
+    "share them, so count the key/value heads"
+)
+_IN_UNITS = "bytes are asked for, not thousands, millions or billions of them"
 # What a typical wrong answer is off by, and its hint.
 _MISTAKES = {
-    lambda config, *_: config.num_attention_heads / config.num_key_value_heads: (
-        "three times high for this model: query heads share their keys and values, so count the "
-        "key/value heads"
+    lambda config, *_: config.num_attention_heads / config.num_key_value_heads: _QUERY_HEADS,
+    lambda config, *_: config.hidden_size / config.num_key_value_heads / config.head_dim: (
+        "hidden_size is not what is kept: count the key/value heads, each as wide as head_dim says"
     ),
     lambda *_: 0.5: "half of what is held: there are keys and there are values",
-    _narrow: (
+    lambda config, *_: config.hidden_size / config.num_attention_heads / config.head_dim: (
         "right where the heads' widths add up to hidden_size, and they need not: a config says its "
         "head_dim"
     ),
@@ -87,54 +93,77 @@ _MISTAKES = {
     lambda _, tokens, batch, size: 1 / batch: (
         "right for one conversation: each row of the batch has a store of its own"
     ),
+    lambda _, tokens, batch, size: 1 / size: "that counts numbers: each takes `size` bytes",
+    lambda _, tokens, batch, size: 4 / size: "right for float32 alone: `size` says bytes a number",
     lambda *_: 8: "those are bits: `size` counts bytes a number",
+    **{lambda *_, unit=unit: 1 / unit: _IN_UNITS for n in (1, 2, 3) for unit in (1000**n, 1024**n)},
 }
 
 
-def prediction(function, model, ids, n: int = 500, *, clock=time.perf_counter) -> Feedback:
+def prediction(
+    function, model, ids, n: int = 500, *, again: bool = False, clock=time.perf_counter
+) -> Feedback:
     """Notebook 08: `predict(p, n)`, seconds of an answer of n tokens to a prompt of p.
 
     The answer is then written with a cache, and timed: half to twice as long is right.
 
     Args:
         ids: the prompt, (1, p).
+        again: time it anew; else each answer is timed once.
         clock: seconds, from which differences are taken.
     """
-    said, problem = tried(function, ids.shape[1], n)
+    p = ids.shape[1]
+    answer, problem = tried(function, p, n)
     if problem:
         return problem
-    if not isinstance(said, Real) or isinstance(said, bool) or not said > 0:
-        return wrong(f"predict should return seconds, a number above zero, and gave {said!r}")
-    took = _answered(model, ids, n, clock)
+    said = _number(answer)
+    if said is None or not 0 < said < inf:
+        return wrong(f"predict should return seconds, a number above zero, and gave {answer!r}")
+    took, a_row, anew = _answered(model, ids, n, again, clock)
     found = f"you said {said:.3g} seconds for {n} tokens, and they took {took:.3g}"
     if took / 2 <= said <= took * 2:
         return passed(f"{found}: within a factor of two")
+    found += "" if anew else " (timed before; again=True times it anew)"
     if took / 2 <= said / 1000 <= took * 2:
         return wrong(f"{found}: those are milliseconds")
-    if said < took:
+    if took / 2 <= n / said <= took * 2:
+        return wrong(f"{found}: those are tokens a second")
+    if said < took and _alike(said, (p + n) * a_row):
         return wrong(
-            f"{found}. Decode reads all weights for one token: {n} tokens take about {n} steps, "
-            "however fast a prompt goes through."
+            f"{found}. That is the speed of a prompt, whose tokens share one reading of the "
+            "weights. Decode reads all weights for one token."
         )
-    return wrong(
-        f"{found}. With a cache one row is computed a step: a step does not get dearer with "
-        "every row before it."
-    )
+    if said > took and _alike(said, count.positions(p, n, cached=False) * a_row):
+        return wrong(
+            f"{found}. That computes every row again at every step. With a cache it is one row a "
+            "step."
+        )
+    times = said / took if said > took else took / said
+    much = "long" if said > took else "short"
+    return wrong(f"{found}: {times:.1f} times too {much}. What does one step take, and how many?")
 
 
-_timed = WeakKeyDictionary()  # one answer takes half a minute: each is timed once
+def _alike(one: float, other: float) -> bool:
+    return other / 2.5 <= one <= other * 2.5
 
 
-def _answered(model, ids, n: int, clock) -> float:
-    """Seconds that the model takes to answer with n tokens."""
+_timed = WeakKeyDictionary()  # one answer takes half a minute
+
+
+def _answered(model, ids, n: int, again: bool, clock) -> tuple[float, float, bool]:
+    """Seconds of an answer of n tokens, and of one row of a long prompt; and whether timed now."""
     import torch
 
     timed, asked = _timed.setdefault(model, {}), (*ids.flatten().tolist(), n)
-    if asked not in timed:
+    anew = again or asked not in timed
+    if anew:
+        prompt = ids.repeat(1, 256 // ids.shape[1] + 1)[:, :256]
         start, cache, fed = clock(), None, ids
         with torch.no_grad():
             for _ in progress.bar(range(n), desc="answering", unit=" tokens"):
                 out = model(fed, cache=cache, use_cache=True)
                 cache, fed = out.cache, out.logits[:, -1:].argmax(-1)
-        timed[asked] = clock() - start
-    return timed[asked]
+            took, start = clock() - start, clock()
+            model(prompt, use_cache=False)
+            timed[asked] = took, (clock() - start) / prompt.shape[1]
+    return *timed[asked], anew
