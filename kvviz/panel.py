@@ -55,7 +55,8 @@ class Panel(widgets.VBox):
     @property
     def _share(self) -> str:
         times = self.bytes / self._weights
-        return f"{times:.3g} times" if times >= 2 else f"{100 * times:.4g}% of"
+        digits = 4 if 0.99 < times < 1.01 else 3
+        return f"{times:.3g} times" if times >= 2 else f"{100 * times:.{digits}g}% of"
 
     @property
     def picture(self) -> picture.Picture:

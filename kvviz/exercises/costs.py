@@ -72,8 +72,8 @@ def _number(answer) -> float | None:
 
 
 _QUERY_HEADS = (
-    "right where each query head has keys and values of its own, and else too high: query heads "
-    "share them, so count the key/value heads"
+    "three times high for this course's model, where three query heads share a pair of keys and "
+    "values: count the key/value heads"
 )
 _IN_UNITS = "bytes are asked for, not thousands, millions or billions of them"
 # What a typical wrong answer is off by, and its hint.
