@@ -1,7 +1,7 @@
 """A stepper's frames: `layout.grid`'s figures, all of one size, turned into PNG bytes fast.
 
-Nothing is drawn in another way than in a `Picture`. What is slow there is done once here: words
-are kept as stamps, and only inked pixels are looked up in the palette.
+They say and show what a `Picture` does, laid out by the same functions. What is slow there is done
+once here: squares are drawn on sheets, and only pixels that changed are looked up in the palette.
 """
 
 import io

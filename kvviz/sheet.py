@@ -59,12 +59,12 @@ class Sheet:
         """`layout` gives boxes that fit."""
 
     def set_xlim(self, low: float, high: float) -> None:
-        self._reach(0, (low, high))
+        self._scale(0, (low, high))
 
     def set_ylim(self, low: float, high: float) -> None:
-        self._reach(1, (low, high))
+        self._scale(1, (low, high))
 
-    def _reach(self, axis: int, span: tuple[float, float]) -> None:
+    def _scale(self, axis: int, span: tuple[float, float]) -> None:
         self._span[axis] = span
         (x0, x1), (y0, y1) = self._span
         left, bottom, width, height = self._box
