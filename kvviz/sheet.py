@@ -5,6 +5,7 @@ record, and what it covers is rendered once, for any colour: a stamp. A cell is 
 whole pixels. All else is drawn as ever.
 """
 
+import re
 from collections import OrderedDict
 from functools import cache
 from itertools import accumulate
@@ -20,6 +21,7 @@ from matplotlib.transforms import Affine2D
 from kvviz.marks import Cells
 
 STAMPS = 2000  # words remembered
+PARTS = re.compile(r"[ 0-9]|[^ 0-9]+")  # of a line: digits come back in other numbers
 TO_LEFT = {"left": 0, "center": 0.5, "right": 1}  # widths from where a word is put to its left
 
 
@@ -116,17 +118,18 @@ class Ink:
             self.pixels[top[k] : bottom[k], left[k] : right[k]] = color
 
     def _write(self, words: Words) -> None:
-        """Put a line where it belongs, word by word: most of them were there before."""
+        """Put a line where it belongs, by its words and digits: most of them were there before."""
         y = len(self.pixels) - words.y
         if words.angle:  # in these pictures a word that begins at x, y
             return self._stamp(words.text, words.x, y, words)
-        *before, last = words.text.split(" ")
-        wide, high = self._size(last, words.font)
-        starts = [0.0, *accumulate(self._advance(word, words.font) for word in before)]
+        parts = PARTS.findall(words.text)
+        wide, high = self._size(parts[-1], words.font)
+        starts = [0.0, *accumulate(self._advance(part, words.font) for part in parts[:-1])]
         x = words.x - TO_LEFT[words.across] * (starts[-1] + wide)
-        y += max(high, self._size("l", words.font)[1] if before else 0) / 2
-        for word, start in zip((*before, last), starts, strict=True):
-            self._stamp(word, x + start, y, words)
+        y += max(high, self._size("l", words.font)[1] if len(parts) > 1 else 0) / 2
+        for part, start in zip(parts, starts, strict=True):
+            if part != " ":
+                self._stamp(part, x + start, y, words)
         return None
 
     def _stamp(self, word: str, x: float, y: float, words: Words) -> None:
@@ -159,7 +162,7 @@ class Ink:
 
     def _advance(self, word: str, font: FontProperties) -> float:
         """How far after this word the next one starts."""
-        return self._size(f"{word} |", font)[0] - self._size("|", font)[0]
+        return self._size(f"{word}|", font)[0] - self._size("|", font)[0]
 
     def _size(self, word: str, font: FontProperties) -> tuple[float, float]:
         """Width, and height over the baseline: a Text takes the font's for what is lower."""
