@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from kvviz import style, text
@@ -31,7 +30,7 @@ def number(value: float) -> str:
 def room(names, size: float = style.LABEL) -> float:
     """Pixels that the longest of `names` takes."""
     set_in = (text.set_in(name, bold=True) for name in names)
-    wide = (text.measure(name, FontProperties(fname=path, size=size)) for name, path in set_in)
+    wide = (text.measure(name, text.font(path, size)) for name, path in set_in)
     return max(wide, default=0) / 0.75
 
 
@@ -95,14 +94,14 @@ def bars(ax: Axes, values: Mapping, *, log: bool, levels: Mapping, highlight: Se
         drawn = max(length, low) - low if np.isfinite(length) else 0
         artists += ax.barh(y, drawn, 0.66, left=low, linewidth=0, gid=f"bar:{name}", **looks)
         at = {"xytext": (5, 0), "textcoords": "offset points", "va": "center_baseline"}
-        font = FontProperties(fname=text.BOLD if out else text.REGULAR, size=style.LABEL)
+        font = text.font(text.BOLD if out else text.REGULAR, style.LABEL)
         looks = {"parse_math": False, "fontproperties": font, "color": style.TEXT}
         clear = {"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8}  # of a level's line
         number_at = (low + drawn, y)
         artists.append(ax.annotate(number(length), number_at, bbox=clear, **at, **looks))
         at["xytext"] = (-6, 0)
         name, path = text.set_in(name, bold=out)
-        looks["fontproperties"] = FontProperties(fname=path, size=style.LABEL)
+        looks["fontproperties"] = text.font(path, style.LABEL)
         artists.append(ax.annotate(name, (low, y), ha="right", **at, **looks))
     if log:
         ax.set_xscale("log")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.font_manager import FontProperties
 
 from kvviz import marks, style, text
 from kvviz.marks import Cells, add, boxes, cells, inset, pixels, write
@@ -88,13 +87,15 @@ def _real(square, start: int) -> list[int]:
 def _rows(ax, square, heights: dict[int, int], start: int, numbers: bool) -> list:
     """The rows that `heights` names ({index of the row: y}): inked, hatched or left blank."""
     found: dict[str, list] = {"ink": [], "masked": [], "not kept": []}
+    masked, real = square.masked.tolist(), _real(square, start)
+    inked = None if square.weights is None else np.isfinite(square.weights).tolist()
     for r in heights:
-        for j in _real(square, start) if square.row_states[r] != "pad" else ():
-            if square.masked[r, j]:
+        for j in real if square.row_states[r] != "pad" else ():
+            if masked[r][j]:
                 found["masked"].append((r, j))
-            elif square.weights is None and square.columns[j] != "gone":
+            elif inked is None and square.columns[j] != "gone":
                 found["not kept"].append((r, j))
-            elif square.weights is not None and np.isfinite(square.weights[r, j]):
+            elif inked is not None and inked[r][j]:
                 found["ink"].append((r, j))
     shares = np.array([square.weights[r, j] for r, j in found["ink"]])
     grid = 0.5 * (pixels(ax) >= marks.SMALL_CELL)
@@ -232,7 +233,7 @@ def token_labels(ax: Axes, square, *, start=0, gap=GAP, rows=True, room=66) -> l
         if j < start or crowded:
             continue
         words, font = text.label(square.tokens[j], bold=j == place, size=size, width=room * 0.75)
-        look |= {"font": font, "size": size}
+        look |= {"font": font}
         x, y = j - start + 0.5 + (4 if turn < 90 else 3.5) / cell, -gap - thick - 6 / cell
         angle = {"rotation": turn, "rotation_mode": "anchor", "va": "baseline"}
         artists.append(write(ax, x, y, words, gid=f"column:{j}", **look, **angle))
@@ -275,7 +276,7 @@ def column(ax: Axes, change, *, tokens: Sequence[str] = (), floor=1e-4, ceiling=
         artists.append(write(ax, *at, str(layer), size=style.SMALL, ha="right", color=style.QUIET))
     for j, token in enumerate(tokens):
         words, font = text.label(token, size=style.SMALL, width=50)
-        looks = {"font": font, "size": style.SMALL, "rotation": 55, "rotation_mode": "anchor"}
+        looks = {"font": font, "rotation": 55, "rotation_mode": "anchor"}
         artists.append(write(ax, j + 0.6, -6 / pixels(ax), words, va="baseline", **looks))
     return artists
 
@@ -287,7 +288,7 @@ def legend(ax: Axes, states: Iterable[str], *, width: float, lines: int = 1) -> 
     states = set(states)
     words = {state: name for state, name in style.STATES.items() if state in states}
     for size in (9, 8.5, 8, 7.5, 7, 6.5):
-        font = FontProperties(fname=text.REGULAR, size=size)
+        font = text.font(text.REGULAR, size)
         wide = {s: 48 + 36 * (s == "ink") + text.measure(words[s], font) / 0.75 for s in words}
         flow: list[list[str]] = [[]]
         for state in words:

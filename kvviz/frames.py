@@ -173,5 +173,5 @@ class Press:
 
 
 @cache
-def _palette() -> list[int]:
-    return np.ravel(style.palette()).tolist()
+def _palette() -> bytes:
+    return np.array(style.palette(), dtype=np.uint8).tobytes()

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection, PolyCollection
-from matplotlib.font_manager import FontProperties
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
@@ -65,8 +64,8 @@ def boxes(x, y, width=1.0, height=1.0, inset: float = 0) -> np.ndarray:
     """Corners [n, 4, 2] of boxes with their top left at x, y, smaller by `inset` all round."""
     x, y, width, height = np.broadcast_arrays(*np.atleast_1d(x, y, width, height))
     left, right, top, bottom = x + inset, x + width - inset, y + inset, y + height - inset
-    corners = [np.stack(xy, -1) for xy in ((left, top), (right, top), (right, bottom))]
-    return np.stack([*corners, np.stack((left, bottom), -1)], 1).astype(float)
+    around = left, top, right, top, right, bottom, left, bottom
+    return np.stack(around, -1).reshape(-1, 4, 2).astype(float)
 
 
 def inset(ax: Axes) -> float:
@@ -87,8 +86,7 @@ def write(ax: Axes, x: float, y: float, words: str, *, size=style.LABEL, bold=Fa
     font = looks.pop("font", None)
     if font is None:
         words, path = text.set_in(words, bold=bold)
-        font = FontProperties(fname=path)
-    font.set_size(size)
+        font = text.font(path, size)
     looks = {"color": style.TEXT, "va": "center_baseline", **looks}
     return ax.text(x, y, words, parse_math=False, fontproperties=font, **looks)
 

@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.colors import to_rgb
 from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
@@ -93,6 +94,8 @@ class Ink:
         self._figure, dpi = figure, figure.dpi
         self.paper, self._scratch = (RendererAgg(width, height, dpi) for _ in range(2))
         self.pixels = np.asarray(self.paper.buffer_rgba())
+        self._colors = self.pixels.view(np.uint32)[..., 0]  # [H, W]
+        self._pages: dict[tuple, np.ndarray] = {}
         self._stamps: OrderedDict[tuple, tuple] = OrderedDict()
         self._sizes: dict[tuple, tuple[float, float]] = {}
         self._ascents: dict[tuple, float] = {}
@@ -100,7 +103,7 @@ class Ink:
 
     def draw(self, sheet: Sheet) -> None:
         for artist in sorted(sheet.collections, key=lambda artist: artist.zorder):
-            if isinstance(artist, Cells) and not (artist.get_hatch() or artist.get_linewidth()[0]):
+            if isinstance(artist, Cells) and not artist.get_linewidth()[0]:
                 self._fill(artist)
             else:
                 artist.draw(self.paper)
@@ -113,9 +116,29 @@ class Ink:
         (x, y), height = np.floor(corners + 0.5).astype(int).T, len(self.pixels)
         left, right = np.sort([x[::2], x[1::2]], 0)
         top, bottom = height - np.sort([y[::2], y[1::2]], 0)[::-1]
-        colors = np.rint(255 * cells.get_facecolor()).astype(np.uint8)  # one, or one each
-        for k, color in enumerate(colors if len(colors) != 1 else colors.repeat(len(left), 0)):
-            self.pixels[top[k] : bottom[k], left[k] : right[k]] = color
+        colors = np.rint(255 * cells.get_facecolor()).astype(np.uint8).view(np.uint32)[:, 0]
+        if len(colors) == 1:  # one for all: cells that touch are one rectangle
+            apart = (left[1:] != right[:-1]) | (top[1:] != top[:-1])
+            first, last = np.flatnonzero(np.r_[True, apart]), np.flatnonzero(np.r_[apart, True])
+            left, right, top, bottom = left[first], right[last], top[first], bottom[first]
+            colors = colors.repeat(len(first))
+        ground = self._hatching(cells) if cells.get_hatch() else None
+        for k, color in enumerate(colors.tolist()):
+            spot = slice(top[k], bottom[k]), slice(left[k], right[k])
+            self._colors[spot] = color if ground is None else ground[spot]
+
+    def _hatching(self, cells: Cells) -> np.ndarray:
+        """A page of a hatch: it lies on the page, wherever the cells are."""
+        look = {"facecolor": cells.get_facecolor()[0], "edgecolor": cells.get_edgecolor()[0]}
+        key = cells.get_hatch(), *map(tuple, look.values())
+        if key not in self._pages:
+            height, width = self._colors.shape
+            page = Rectangle((0, 0), width, height, linewidth=0, hatch=cells.get_hatch(), **look)
+            page.draw(self._scratch)
+            there = np.asarray(self._scratch.buffer_rgba())
+            self._pages[key] = there.view(np.uint32)[..., 0].copy()
+            there[:] = 0
+        return self._pages[key]
 
     def _write(self, words: Words) -> None:
         """Put a line where it belongs, by its words and digits: most of them were there before."""

@@ -159,15 +159,15 @@ class Step:
         if (moved := self._moved(batch)) is not None:
             rows = (-2 - moved).clamp_min(0)
             return torch.where(moved < -1, self.token_ids[batch][rows], moved).tolist()
-        ids = torch.full((self.columns,), -1)
-        step, row, alive = self, batch, torch.ones(self.columns, dtype=torch.bool)
+        ids = np.full(self.columns, -1)
+        step, row, alive = self, batch, np.ones(self.columns, dtype=bool)
         while True:  # back through the steps that left what this one read
             own = slice(step.held_before, step.columns)
-            ids[own] = torch.where(alive[own], step.token_ids[row], ids[own])
+            ids[own] = np.where(alive[own], step.token_ids[row].numpy(), ids[own])
             parent = step.parents[row]
             if parent is None:
                 return ids.tolist()
-            alive = alive[: step.held_before] & step.known[row]
+            alive = alive[: step.held_before] & step.known[row].numpy()
             step, row = self.run[parent[0]], parent[1]
 
     def _moved(self, batch: int) -> torch.Tensor | None:

@@ -91,12 +91,18 @@ def label(token: str, *, bold: bool = False, size: float = 9, width: float = 1e9
     start = len(word) - len(word.lstrip(" "))
     word = "␣" * start + inner + "␣" * (len(word) - start - len(inner))
     word, path = set_in(word, bold=bold)
-    font = FontProperties(fname=path, size=size)
-    if measure(word, font) > width:
-        wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + "…", font))
+    face = font(path, size)
+    if measure(word, face) > width:
+        wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + "…", face))
         word = word[: max(0, wide - 1)]
         word += "…" if ord("…") in _glyphs(path) else ""
-    return word, font
+    return word, face
+
+
+@cache
+def font(path: str, size: float) -> FontProperties:
+    """A font to draw with, not to be changed: the same one for everybody."""
+    return FontProperties(fname=path, size=size)
 
 
 def measure(text: str, font: FontProperties) -> float:
