@@ -145,7 +145,7 @@ class Ink:
         y = len(self.pixels) - words.y
         if words.angle:  # in these pictures a word that begins at x, y
             return self._stamp(words.text, words.x, y, words)
-        parts = PARTS.findall(words.text)
+        parts = PARTS.findall(words.text) or [""]
         wide, high = self._size(parts[-1], words.font)
         starts = [0.0, *accumulate(self._advance(part, words.font) for part in parts[:-1])]
         x = words.x - TO_LEFT[words.across] * (starts[-1] + wide)

@@ -38,6 +38,7 @@ MADE = {
     "not kept": squares.decode(weights=None),
     "doubtful": squares.decode(gap=0.1),
     "odd words": squares.decode(3, tokens=["costs $5 and $6", "\n", " 語"]),
+    "no word": squares.decode(3, tokens=["", " ", ""]),
 }
 
 
