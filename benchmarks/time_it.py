@@ -1,12 +1,12 @@
 """Notebook 08's table on this machine: its own cells, run here, and their numbers in words."""
 
-from tools.notebooks import ROOT, read
+from tools.notebooks import ROOT, sources
 
 CELLS = ("setup", "two-loops", "three-ratios", "floor", "floor-drawn", "a-second", "cat-or-not")
 
 
 def main() -> bool:
-    cells = {cell.id: cell.source for cell in read(ROOT / "notebooks" / "08-time-it.ipynb").cells}
+    cells = sources(ROOT / "notebooks" / "08-time-it.ipynb")
     seen: dict = {}
     for name in CELLS:
         exec(compile(cells[name], name, "exec"), seen)

@@ -164,9 +164,9 @@ def name_points(ax: Axes, names: Sequence[str], points: Sequence, roof) -> None:
     order = np.argsort(points[:, 0])
     names, points, tries = [names[i] for i in order], points[order], []
     for name, (x, y) in zip(names, points, strict=True):
-        far, near = x - room([name]), x
-        hung = [(at, y - down) for down in range(22, 120, ROW) for at in (far - 5, near + 5)]
-        tries.append([(near + 9, y), (far - 9, y), *hung])
+        before = x - room([name])
+        hung = [(at, y - down) for down in range(22, 120, ROW) for at in (before - 5, x + 5)]
+        tries.append([(x + 9, y), (before - 9, y), *hung])
     places = _clear(names, points, tries, taken)
     for i, name, (x, y), (at, down) in zip(order, names, points, places, strict=True):
         color = style.SERIES[i % len(style.SERIES)][0]

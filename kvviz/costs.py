@@ -7,13 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from kvviz import chart, style, text
-from kvviz.count import in_units
+from kvviz.count import UNITS, in_units
 from kvviz.marks import write
 from kvviz.picture import Picture
 
 FEW = 5  # of more, neither bands nor failures are named
 BANDS = [style.tint(style.SERIES[1][0], share) for share in (0.66, 0.33)]
-UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 COUNTS = ("", "thousands of ", "millions of ", "billions of ", "trillions of ")
 LONGEST = 150  # pixels of a name
 NEAR = 1.5  # times the ridge, or a part of it
@@ -67,7 +66,7 @@ def draw_memory(
             ax.plot(*cross, "X", clip_on=False, zorder=5, gid=f"failed:{name}", **looks)
         chart.name_bands(ax, names, edges, tops, flags=flags, highest=highest)
         chart.axis_style(ax.xaxis, whole=bool((x == x.round()).all()))
-        chart.axis_style(ax.yaxis, unit=1024 ** UNITS.index(unit))
+        chart.axis_style(ax.yaxis, unit=UNITS.get(unit, 1))
     return Picture(figure, sentence or f"{title}: {_memory_said(tops, x, limit, failed, xlabel)}")
 
 

@@ -17,6 +17,7 @@ WINDOW_FIELDS = {"sliding_attention": "sliding_window", "chunked_attention": "at
 KINDS = ("full_attention", *WINDOW_FIELDS, "linear_attention")
 UNSAID = ("cpmant", "dory", "mimo_v2_flash", "mllama_text_model")  # by the fields that we read
 FLOAT32 = 4  # bytes
+UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}  # in bytes
 
 
 def rows(prompt: int, new: int, *, cached: bool) -> list[int]:
@@ -163,7 +164,7 @@ def allocated_bytes(config, slots: int, *, batch: int = 1, bytes_per_number: flo
 
 def in_units(n_bytes: int) -> str:
     """`450 KiB`, `1.32 MiB`: units of 1,024, three digits."""
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    for unit, size in UNITS.items():
         if n_bytes >= size:
             return f"{n_bytes / size:.{4 if n_bytes >= 1000 * size else 3}g} {unit}"
     return "1 byte" if n_bytes == 1 else f"{n_bytes} bytes"

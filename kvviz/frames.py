@@ -6,10 +6,8 @@ once here: squares are drawn on sheets, and only pixels that changed are looked 
 
 import io
 from collections import OrderedDict
-from functools import cache
 
 import numpy as np
-from PIL import Image
 
 from kvviz import draw, layout, picture, say, style, text, views
 from kvviz.sheet import Ink, Sheet
@@ -165,13 +163,6 @@ class Press:
         changed = np.flatnonzero(colors != self._before)  # since the last: little, as a rule
         self._before[changed] = new = colors[changed]
         self._index.ravel()[changed] = style.indexed(new.view(np.uint8).reshape(-1, 4)[:, :3])
-        image = Image.fromarray(self._index)
-        image.putpalette(_palette())
         file = io.BytesIO()
-        image.save(file, "PNG", compress_level=3)
+        picture.paletted(self._index).save(file, "PNG", compress_level=3)
         return file.getvalue()
-
-
-@cache
-def _palette() -> bytes:
-    return np.array(style.palette(), dtype=np.uint8).tobytes()

@@ -34,18 +34,10 @@ class Cells(PolyCollection):
         """Hatched cells as one path: a hatch is laid out anew for every path, and that is slow."""
         if not self.get_hatch():
             return super().draw(renderer)
-        path = united(self.corners)
+        path = Path.make_compound_path_from_polys(self.corners)
         looks = {"facecolor": self.get_facecolor()[0], "linewidth": self.get_linewidth()[0]}
         looks |= {"edgecolor": self.get_edgecolor()[0], "hatch": self.get_hatch()}
         PathPatch(path, **looks, transform=self.get_transform(), snap=True).draw(renderer)
-
-
-def united(corners: np.ndarray) -> Path:
-    """One path of many closed polygons, corners [n, k, 2]: much faster than n paths."""
-    n, k, _ = corners.shape
-    vertices = np.concatenate([corners, corners[:, :1]], 1).reshape(-1, 2)
-    codes = np.array([Path.MOVETO, *[Path.LINETO] * (k - 1), Path.CLOSEPOLY], dtype=np.uint8)
-    return Path(vertices, np.tile(codes, n))
 
 
 def cells(artists: Iterable) -> dict[tuple, str]:
@@ -104,8 +96,10 @@ def mark(role: str, state: str, x, y, size: float = 1.0) -> list:
         "pad": ([dash], style.FAINT),
     }.get(state, ([], None))
     looks = {"facecolors": color, "linewidths": 0, "gid": f"{role}:{state}:mark"}
-    corners = [(size * shape + np.c_[x, y][:, None]) for shape in shapes]
-    return [PathCollection([united(np.concatenate(corners))], **looks)] if corners else []
+    if not shapes:
+        return []
+    corners = np.concatenate([size * shape + np.c_[x, y][:, None] for shape in shapes])
+    return [PathCollection([Path.make_compound_path_from_polys(corners)], **looks)]
 
 
 def _bar(half: float, thin: float = 0.028) -> np.ndarray:

@@ -14,7 +14,10 @@ PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes 
 
 
 class Panel(widgets.VBox):
-    """What `weigh` returns: set `tokens`, `batch` and `precision`; read `bytes` and `sentence`."""
+    """What `weigh` returns: set `tokens`, `batch`, `precision`; read `bytes` and `sentence`.
+
+    `picture` is what is shown now.
+    """
 
     tokens = traitlets.Int(min=0, max=10_000_000)
     batch = traitlets.Int(min=1, max=100_000)
@@ -58,8 +61,7 @@ class Panel(widgets.VBox):
         digits = 4 if 0.99 < times < 1.01 else 3
         return f"{times:.3g} times" if times >= 2 else f"{100 * times:.{digits}g}% of"
 
-    @property
-    def picture(self) -> picture.Picture:
+    def _drawn(self) -> picture.Picture:
         """The cache as a bar, the weights as a line across."""
         title, levels, over = f"The cache: {count.in_units(self.bytes)}", {}, False
         if self._weights:
@@ -70,16 +72,16 @@ class Panel(widgets.VBox):
         return picture.bars({"cache": self.bytes / 2**20}, title=title, **looks)
 
     def _draw(self, _=None) -> None:
+        self.picture = self._drawn()
         self._shown.value = self.picture._repr_mimebundle_()[0]["text/html"]
 
     def __repr__(self) -> str:
         return self.sentence
 
     def _repr_mimebundle_(self, **kwargs):
+        still, looks = self.picture._repr_mimebundle_()
         shown = super()._repr_mimebundle_(**kwargs)
-        shown, looks = shown if isinstance(shown, tuple) else (shown, {})
-        still, of_still = self.picture._repr_mimebundle_()
-        return {**still, **shown, "text/plain": self.sentence}, {**of_still, **looks}
+        return {**still, **shown, "text/plain": self.sentence}, looks
 
 
 def weigh(model, *, weights=None, tokens=1000, batch=1, precision="float32") -> Panel:

@@ -4,6 +4,7 @@ import base64
 import html
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,18 @@ def tag(kind: str, image: bytes, sentence: str, width: int) -> tuple[str, str]:
     looks = "max-width:100%;height:auto;background-color:#ffffff"
     source = f"data:image/{kind};base64,{data}"
     return f'<img alt="{alt}" src="{source}" width="{width}" style="{looks}">', data
+
+
+def paletted(index: np.ndarray) -> Image.Image:
+    """An image of palette indexes [H, W], in the colours of `style.palette`."""
+    image = Image.fromarray(index)
+    image.putpalette(_palette())
+    return image
+
+
+@cache
+def _palette() -> bytes:
+    return np.array(style.palette(), dtype=np.uint8).tobytes()
 
 
 class Picture:
@@ -56,10 +69,8 @@ class Picture:
                 canvas.draw()
                 self.figure.set_dpi(style.PIXELS)
             rgb = np.asarray(canvas.buffer_rgba())[..., :3]
-            image = Image.fromarray(style.indexed(rgb))
-            image.putpalette(np.ravel(style.palette()).tolist())
             file = io.BytesIO()
-            image.save(file, "PNG", optimize=True)
+            paletted(style.indexed(rgb)).save(file, "PNG", optimize=True)
             self._png[sharpness] = file.getvalue()
         return self._png[sharpness]
 

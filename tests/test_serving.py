@@ -9,7 +9,7 @@ import torch
 
 from kvviz import count
 from kvviz.recording import record
-from tools.notebooks import ROOT, read
+from tools.notebooks import ROOT, sources
 
 NEW = 9
 CELLS = ("own-run", "device", "serve")
@@ -18,7 +18,7 @@ CELLS = ("own-run", "device", "serve")
 @pytest.fixture(scope="module")
 def lesson():
     """What the notebook defines, with a small model and its price in place of the large ones."""
-    cells = {cell.id: cell.source for cell in read(ROOT / "notebooks" / "07-weigh-it.ipynb").cells}
+    cells = sources(ROOT / "notebooks" / "07-weigh-it.ipynb")
     model = small.llama()
     names = {"torch": torch, "model": model}
     names["bytes_of"] = lambda tokens: count.cache_bytes(model.config, tokens)

@@ -35,6 +35,11 @@ def read(path: Path) -> NotebookNode:
     return nb
 
 
+def sources(path: Path) -> dict[str, str]:
+    """Return each cell's source by its id."""
+    return {cell.id: cell.source for cell in read(path).cells}
+
+
 # --- one form -------------------------------------------------------------------------------
 
 

@@ -47,7 +47,7 @@ def price(function) -> Feedback:
     if all(isclose(times, 1) for times in off):
         first = f"{right[0]:,.0f} bytes a token here in float32"
         return passed(f"{first}, and right for three other models, at four lengths each")
-    for mistake, hint in _MISTAKES.items():
+    for mistake, hint in _MISTAKES:
         factors = (mistake(configs[name], *rest) for name, *rest in cases)
         if all(isclose(*pair) for pair in zip(off, factors, strict=True)):
             return wrong(hint)
@@ -71,33 +71,48 @@ def _number(answer) -> float | None:
         return inf
 
 
-_QUERY_HEADS = (
-    "three times high for this course's model, where three query heads share a pair of keys and "
-    "values: count the key/value heads"
-)
-_IN_UNITS = "bytes are asked for, not thousands, millions or billions of them"
 # What a typical wrong answer is off by, and its hint.
-_MISTAKES = {
-    lambda config, *_: config.num_attention_heads / config.num_key_value_heads: _QUERY_HEADS,
-    lambda config, *_: config.hidden_size / config.num_key_value_heads / config.head_dim: (
-        "hidden_size is not what is kept: count the key/value heads, each as wide as head_dim says"
+_MISTAKES = (
+    (
+        lambda config, *_: config.num_attention_heads / config.num_key_value_heads,
+        "three times high for this course's model, where three query heads share a pair of keys "
+        "and values: count the key/value heads",
     ),
-    lambda *_: 0.5: "half of what is held: there are keys and there are values",
-    lambda config, *_: config.hidden_size / config.num_attention_heads / config.head_dim: (
+    (
+        lambda config, *_: config.hidden_size / config.num_key_value_heads / config.head_dim,
+        "hidden_size is not what is kept: count the key/value heads, each as wide as head_dim says",
+    ),
+    (lambda *_: 0.5, "half of what is held: there are keys and there are values"),
+    (
+        lambda config, *_: config.hidden_size / config.num_attention_heads / config.head_dim,
         "right where the heads' widths add up to hidden_size, and they need not: a config says its "
-        "head_dim"
+        "head_dim",
     ),
-    lambda config, *_: 1 / config.num_hidden_layers: (
-        "that is one layer: each layer has keys and values of its own"
+    (
+        lambda config, *_: 1 / config.num_hidden_layers,
+        "that is one layer: each layer has keys and values of its own",
     ),
-    lambda _, tokens, batch, size: 1 / batch: (
-        "right for one conversation: each row of the batch has a store of its own"
+    (
+        lambda _, tokens, batch, size: 1 / batch,
+        "right for one conversation: each row of the batch has a store of its own",
     ),
-    lambda _, tokens, batch, size: 1 / size: "that counts numbers: each takes `size` bytes",
-    lambda _, tokens, batch, size: 4 / size: "right for float32 alone: `size` says bytes a number",
-    lambda *_: 8: "those are bits: `size` counts bytes a number",
-    **{lambda *_, unit=unit: 1 / unit: _IN_UNITS for n in (1, 2, 3) for unit in (1000**n, 1024**n)},
-}
+    (
+        lambda _, tokens, batch, size: 1 / size,
+        "that counts numbers: each takes `size` bytes",
+    ),
+    (
+        lambda _, tokens, batch, size: 4 / size,
+        "right for float32 alone: `size` says bytes a number",
+    ),
+    (lambda *_: 8, "those are bits: `size` counts bytes a number"),
+    *(
+        (
+            lambda *_, unit=unit: 1 / unit,
+            "bytes are asked for, not thousands, millions or billions of them",
+        )
+        for unit in (1000, 1000**2, 1000**3, 1024, 1024**2, 1024**3)
+    ),
+)
 
 
 def prediction(
