@@ -9,38 +9,46 @@ _HOME = {
     "load_model": "models",
     "load_config": "models",
     "ModelUnavailable": "models",
-    "record": "recording",
-    "machine": "readiness",
-    "check": "checking",
-    "check_cache": "trial",
-    "gap": "trial",
-    "Verdict": "verdict",
+    "record": "recording.recorder",
+    "machine": "setup_check",
+    "check": "checking.loop",
+    "check_cache": "checking.cache",
+    "gap": "checking.cache",
+    "Verdict": "checking.verdict",
     "Forge": "forge",
     "KVCache": "forge",
     "KVEntry": "forge",
     "causal_mask": "forge",
-    "Run": "run",
-    "Step": "step",
-    "Square": "step",
-    "Picture": "picture",
-    "draw_step": "picture",
-    "stepper": "widget",
-    "Stepper": "widget",
-    "filmstrip": "picture",
-    "side_by_side": "picture",
-    "plot": "picture",
-    "bars": "picture",
-    "draw_column": "column",
-    "draw_memory": "costs",
-    "draw_roofline": "costs",
-    "draw_heads": "views",
-    "overlay": "views",
-    "weigh": "panel",
-    "Panel": "panel",
-    "animate": "animation",
-    "Animation": "animation",
+    "Run": "recording.run",
+    "Step": "recording.step",
+    "Square": "recording.step",
+    "Picture": "drawing.picture",
+    "draw_step": "drawing.picture",
+    "stepper": "widgets.stepper",
+    "Stepper": "widgets.stepper",
+    "filmstrip": "drawing.picture",
+    "side_by_side": "drawing.picture",
+    "plot": "drawing.picture",
+    "bars": "drawing.picture",
+    "draw_column": "drawing.stack",
+    "draw_memory": "drawing.memory",
+    "draw_roofline": "drawing.memory",
+    "draw_heads": "drawing.figures",
+    "overlay": "drawing.figures",
+    "weigh": "widgets.memory_panel",
+    "Panel": "widgets.memory_panel",
+    "animate": "widgets.animation",
+    "Animation": "widgets.animation",
 }
-_ROOMS = ("count", "draw", "exercises", "faults", "site", "style", "timing")
+_ROOMS = {
+    "count": "count",
+    "draw": "drawing.square",
+    "exercises": "exercises",
+    "faults": "faults",
+    "site": "widgets.site",
+    "style": "drawing.style",
+    "timing": "timing",
+}
 
 __all__ = [*_HOME, *_ROOMS]
 
@@ -49,7 +57,7 @@ def __getattr__(name):
     if name not in __all__:
         raise AttributeError(f"kvviz has no {name!r}; it has {', '.join(sorted(__all__))}")
     try:
-        room = import_module(f"{__name__}.{_HOME.get(name, name)}")
+        room = import_module(f"{__name__}.{(_HOME | _ROOMS)[name]}")
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
             f"kvviz needs {missing.name}, which is not installed here. To mend it, run `make lab`, "

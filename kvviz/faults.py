@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from .forge import Forge, KVCache, KVEntry, causal_mask
+from kvviz.forge import Forge, KVCache, KVEntry, causal_mask
 
 
 class Fault(NamedTuple):

@@ -10,8 +10,9 @@ import torch
 from small import llama, prompt
 
 import kvviz as kv
-from kvviz import text, tokens
-from kvviz.layout import WIDEST
+from kvviz import tokens
+from kvviz.drawing import fonts as text
+from kvviz.drawing.layout import WIDEST
 
 pytestmark = pytest.mark.filterwarnings("error")
 PROMPTS = {

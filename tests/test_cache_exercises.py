@@ -5,8 +5,8 @@ import small
 import torch
 
 from kvviz import exercises
+from kvviz.checking.cache import check_cache, gap
 from kvviz.forge import Forge, KVCache, causal_mask
-from kvviz.trial import check_cache, gap
 
 X, Y, Z = exercises.X, exercises.Y, exercises.Z
 

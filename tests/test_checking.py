@@ -4,7 +4,7 @@ import small
 import strange_loops
 import torch
 
-from kvviz.checking import check
+from kvviz.checking.loop import check
 
 
 @pytest.fixture(scope="module")

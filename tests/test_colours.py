@@ -10,8 +10,8 @@ from matplotlib.colors import to_hex, to_rgb
 from squares import Run, chunk, decode, padded, plain, square, static, window
 
 import kvviz as kv
-from kvviz import marks, style
-from kvviz.picture import Picture
+from kvviz.drawing import marks, style
+from kvviz.drawing.picture import Picture
 
 ROLES = ("keys", "values", "queries", "outputs")
 APART = 9  # CIE76; about 2 is just seen where two colours touch

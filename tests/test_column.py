@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from kvviz import draw_column
-from kvviz.column import moved
-from kvviz.draw import cells
+from kvviz.drawing.square import cells
+from kvviz.drawing.stack import moved
 
 
 def test_each_cell_says_whether_its_entry_moved():

@@ -11,7 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 import kvviz as kv
-from kvviz import costs, style
+from kvviz.drawing import memory as costs
+from kvviz.drawing import style
 
 GROWS = {"a": [3, 4, 5, 6, 7, 8, 9], "b": [0, 2, 3, 4, 5, 0, 0]}
 HELD = {name: 1024 * np.array(row) for name, row in GROWS.items()}

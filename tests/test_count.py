@@ -9,9 +9,10 @@ import torch
 import transformers as tf
 from transformers import DynamicCache, StaticCache
 
-from kvviz import count, store
+from kvviz import count
 from kvviz.models import load_config
-from kvviz.recording import record
+from kvviz.recording import cache_state as store
+from kvviz.recording.recorder import record
 
 W = 5  # the window of the small models that have one
 KINDS = {

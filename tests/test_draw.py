@@ -12,7 +12,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from squares import TOKENS, chunk, decode, padded, plain, prefill, square, static, weights, window
 
-from kvviz import draw, marks, style, text
+from kvviz.drawing import fonts as text
+from kvviz.drawing import marks, style
+from kvviz.drawing import square as draw
 
 ROLES = ("keys", "values", "queries", "outputs")
 
@@ -378,7 +380,7 @@ def test_chips_for_prose_read_on_any_page():
 
 def test_drawing_loads_neither_pyplot_nor_torch():
     code = (
-        "import sys, kvviz.picture, kvviz.draw;"
+        "import sys, kvviz.drawing.picture, kvviz.drawing.square;"
         "print([m for m in ('matplotlib.pyplot', 'torch', 'transformers') if m in sys.modules])"
     )
     root = Path(__file__).parents[1]

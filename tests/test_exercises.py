@@ -7,7 +7,7 @@ import small
 import torch
 
 from kvviz import exercises
-from kvviz.recording import record
+from kvviz.recording.recorder import record
 
 
 def stub(*_): ...

@@ -4,9 +4,9 @@ import pytest
 import small
 import torch
 
+from kvviz.checking.cache import check_cache
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
-from kvviz.trial import check_cache
 
 GATE = 1e-5  # largest gap allowed, over the largest number of the right result
 CHECKS = ("tokens", "logits", "entries", "chunks", "work")

@@ -18,8 +18,10 @@ from PIL import Image
 from squares import Run, chunk, decode, padded, plain, prefill, square, static, window
 
 import kvviz as kv
-from kvviz import chart, say, style
-from kvviz.picture import Picture
+from kvviz.drawing import charts as chart
+from kvviz.drawing import sentences as say
+from kvviz.drawing import style
+from kvviz.drawing.picture import Picture
 from tools import pictures
 
 BASELINE = Path(__file__).with_name("baseline")

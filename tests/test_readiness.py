@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from kvviz import readiness as room
-from kvviz.readiness import machine
+from kvviz import setup_check as room
+from kvviz.setup_check import machine
 
 
 def test_this_machine_has_everything(default_model):

@@ -7,9 +7,9 @@ import small
 import torch
 from transformers import DynamicCache, StaticCache
 
-from kvviz.recording import record
-from kvviz.run import Run
-from kvviz.step import KEEP
+from kvviz.recording.recorder import record
+from kvviz.recording.run import Run
+from kvviz.recording.step import KEEP
 
 EVERYTHING = tuple(KEEP)
 

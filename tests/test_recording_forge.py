@@ -4,13 +4,13 @@ import pytest
 import small
 import torch
 
+from kvviz.drawing.picture import draw_step
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
-from kvviz.picture import draw_step
-from kvviz.recording import record
-from kvviz.run import Run
-from kvviz.step import KEEP
-from kvviz.widget import stepper
+from kvviz.recording.recorder import record
+from kvviz.recording.run import Run
+from kvviz.recording.step import KEEP
+from kvviz.widgets.stepper import stepper
 
 
 def plain(forge, ids, n):

@@ -8,7 +8,7 @@ import small
 import torch
 
 from kvviz import count
-from kvviz.recording import record
+from kvviz.recording.recorder import record
 from tools.notebooks import ROOT, sources
 
 NEW = 9

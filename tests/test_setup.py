@@ -43,7 +43,7 @@ def test_what_we_depend_on_is_pinned_to_a_version_we_allow(wanted):
 
 
 def test_all_that_kvviz_imports_is_declared():
-    trees = [ast.walk(ast.parse(path.read_text())) for path in (ROOT / "kvviz").glob("*.py")]
+    trees = [ast.walk(ast.parse(path.read_text())) for path in (ROOT / "kvviz").rglob("*.py")]
     nodes = [node for tree in trees for node in tree]
     imported = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
     imported |= {n.module for n in nodes if isinstance(n, ast.ImportFrom) and not n.level}
@@ -123,9 +123,12 @@ def test_nothing_but_our_folder_is_packaged_with_its_data():
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     rooms = sorted(p.parent for p in (ROOT / "kvviz").rglob("__init__.py"))
     assert setuptools["packages"] == [".".join(p.relative_to(ROOT).parts) for p in rooms]
-    data = [p for p in (ROOT / "kvviz").iterdir() if p.is_file() and p.suffix != ".py"]
+    found = [p for p in (ROOT / "kvviz").rglob("*") if p.is_file() and p.parent.name[0] != "_"]
+    data = [p for p in found if p.suffix != ".py"]
+    assert len(data) >= 5
     for path in data:
-        assert any(fnmatch(path.name, g) for g in setuptools["package-data"]["kvviz"]), path.name
+        package = ".".join(path.parent.relative_to(ROOT).parts)
+        assert any(fnmatch(path.name, g) for g in setuptools["package-data"][package]), path.name
 
 
 def test_the_readme_is_short_and_begins_with_a_picture():

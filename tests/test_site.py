@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from small import cached_loop, llama, plain_loop, prompt
 
 import kvviz as kv
-from kvviz import page, site
+from kvviz.widgets import page, site
 from tools import site as course
 from tools.notebooks import ROOT, notebooks
 

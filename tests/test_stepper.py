@@ -21,9 +21,12 @@ from PIL import Image
 from small import cached_loop, gemma3, llama, plain_loop, prompt
 
 import kvviz as kv
-from kvviz import draw, frames, layout, picture, sheet, style
-from kvviz.picture import Picture
-from kvviz.widget import Stepper
+from kvviz.drawing import layout, picture, style
+from kvviz.drawing import raster as sheet
+from kvviz.drawing import square as draw
+from kvviz.drawing.picture import Picture
+from kvviz.widgets import frames
+from kvviz.widgets.stepper import Stepper
 from tools.notebooks import ROOT, canonical, read, text_of
 
 PROMPT, NEW = 5, 7
@@ -429,8 +432,8 @@ def test_a_stored_notebook_passes_nbval_and_fails_once_a_word_of_it_is_another(s
 
 
 def test_the_name_stays_a_function_whatever_is_imported():
-    import kvviz.frames  # noqa: F401
-    import kvviz.widget  # noqa: F401
+    import kvviz.widgets.frames  # noqa: F401
+    import kvviz.widgets.stepper  # noqa: F401
 
     assert callable(kv.stepper) and kv.Stepper is Stepper
     assert "stepper" in kv.__all__ and "Stepper" in dir(kv)

@@ -5,10 +5,10 @@ import small
 import strangers
 import torch
 
+from kvviz.checking.cache import Right, check_cache, judged
+from kvviz.checking.naming import ADVICE
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
-from kvviz.naming import ADVICE
-from kvviz.trial import Right, check_cache, judged
 from tools.faults import PAGE, page, rights
 
 RIGHT = {"as it is": (KVCache, Forge)} | strangers.RIGHT

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 
 import kvviz as kv
-from kvviz import draw
-from kvviz.recording import record
+from kvviz.drawing import square as draw
+from kvviz.recording.recorder import record
 
 
 @pytest.fixture(scope="module")

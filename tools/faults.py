@@ -5,8 +5,8 @@ python -m tools.faults writes it to docs/faults.md; a test holds the file to wha
 
 from pathlib import Path
 
+from kvviz.checking.cache import Right, judged
 from kvviz.faults import GALLERY
-from kvviz.trial import Right, judged
 
 PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
 PROMPT = "The first law of motion states"

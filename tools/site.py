@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from kvviz import page, site
+from kvviz.widgets import page, site
 from tools.notebooks import ROOT, notebooks
 from tools.readme import STILL
 

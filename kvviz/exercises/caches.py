@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ..faults import GALLERY
-from ..forge import KVCache
-from ..trial import check_cache
-from .feedback import NOT_DONE, Feedback, passed, tried, wrong
+from kvviz.checking.cache import check_cache
+from kvviz.exercises.feedback import NOT_DONE, Feedback, passed, tried, wrong
+from kvviz.faults import GALLERY
+from kvviz.forge import KVCache
 
 _UNKNOWN = {
     "X": GALLERY["keys and values in front"],
@@ -58,7 +58,7 @@ def causal_mask(function) -> Feedback:
 
 def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
     """Notebook 04: `chunked(forge, ids, sizes)`, the logits of all rows and the cache filled."""
-    from ..recording import record
+    from kvviz.recording.recorder import record
 
     with record(forge, keep=()) as run:
         answer, problem = tried(function, forge, ids, list(sizes))

@@ -8,8 +8,8 @@ from math import inf, isclose
 from numbers import Real
 from weakref import WeakKeyDictionary
 
-from .. import count, progress
-from .feedback import Feedback, passed, tried, wrong
+from kvviz import count, progress
+from kvviz.exercises.feedback import Feedback, passed, tried, wrong
 
 # Published sizes; the last one's heads are wider than hidden_size / num_attention_heads.
 _SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
@@ -24,7 +24,7 @@ _ASKED = ((1, 1, 4), (1000, 1, 2), (37, 5, 2), (8192, 3, 1))  # tokens, batch, b
 
 def price(function) -> Feedback:
     """Notebook 07: `price(config, tokens, batch, size)`, bytes of keys and values held."""
-    from ..models import load_config
+    from kvviz.models import load_config
 
     configs = {
         name: load_config(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-from ..verdict import own_frames, unwritten
+from kvviz.checking.verdict import own_frames, unwritten
 
 _MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
 

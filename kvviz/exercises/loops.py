@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .. import count
-from .feedback import Feedback, passed, tried, wrong
+from kvviz import count
+from kvviz.exercises.feedback import Feedback, passed, tried, wrong
 
 
 def describe(function, *runs) -> Feedback:
@@ -85,7 +85,7 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
 
     `function(model, ids, n)` takes ids (1, p) and returns them with n new ones, (1, p + n).
     """
-    from ..recording import record
+    from kvviz.recording.recorder import record
 
     before = ids.clone()
     with record(model, keep=()) as run:

@@ -10,7 +10,7 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-from .models import home, kept_folder
+from kvviz.models import home, kept_folder
 
 _INSTALL = "run `make lab`, or: pip install -c constraints.txt -e ."
 

@@ -9,8 +9,12 @@ from collections import OrderedDict
 
 import numpy as np
 
-from kvviz import draw, layout, picture, say, style, text, views
-from kvviz.sheet import Ink, Sheet
+from kvviz.drawing import figures as views
+from kvviz.drawing import fonts as text
+from kvviz.drawing import layout, picture, style
+from kvviz.drawing import sentences as say
+from kvviz.drawing import square as draw
+from kvviz.drawing.raster import Ink, Sheet
 
 KEPT = 24  # frames remembered
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import torch
 
-from . import naming
-from .checking import GATE
-from .forge import Forge, KVCache, KVEntry
-from .recording import record
-from .verdict import Finding, Verdict, own_lines, unwritten
+from kvviz.checking import naming
+from kvviz.checking.loop import GATE
+from kvviz.checking.verdict import Finding, Verdict, own_lines, unwritten
+from kvviz.forge import Forge, KVCache, KVEntry
+from kvviz.recording.recorder import record
 
 CHUNKS = (3, 1, 2)
 EARLIER = 7  # tokens of the text that each cache has held before

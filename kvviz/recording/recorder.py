@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import access, store, tokens
-from .run import Run
-from .step import KEEP, Step
+from kvviz import tokens
+from kvviz.recording import cache_state as store
+from kvviz.recording import hooks as access
+from kvviz.recording.run import Run
+from kvviz.recording.step import KEEP, Step
 
 _forwards: list[_Forward] = []  # forward passes under way, innermost last
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
-from . import causes, naming
-from .recording import record
-from .step import Step
-from .verdict import Finding, Verdict, own_lines
+from kvviz.checking import causes, naming
+from kvviz.checking.verdict import Finding, Verdict, own_lines
+from kvviz.recording.recorder import record
+from kvviz.recording.step import Step
 
 GATE = 1e-5  # largest gap allowed, over the largest number compared, in float32
 

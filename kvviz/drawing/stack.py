@@ -8,9 +8,11 @@ from math import ceil
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from kvviz import chart, draw, style
-from kvviz.marks import write
-from kvviz.picture import Picture
+from kvviz.drawing import charts as chart
+from kvviz.drawing import square as draw
+from kvviz.drawing import style
+from kvviz.drawing.marks import write
+from kvviz.drawing.picture import Picture
 
 FLOOR = 1e-3  # a relative change at or below it is rounding
 WIDEST = 128  # places in one picture; of more, the newest are drawn

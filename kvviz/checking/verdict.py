@@ -12,7 +12,7 @@ _MARK = {True: "✓", False: "✗", None: "·"}
 
 _EMPTY = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
 
-_HERE = str(Path(__file__).parent)
+_HERE = str(Path(__file__).parents[1])
 
 
 def own_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -8,8 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from kvviz import style, text
-from kvviz.marks import write
+from kvviz.drawing import fonts as text
+from kvviz.drawing import style
+from kvviz.drawing.marks import write
 
 ROW = 15  # pixels from one name to the one above it
 

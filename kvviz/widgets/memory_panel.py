@@ -8,7 +8,8 @@ from numbers import Real
 import ipywidgets as widgets
 import traitlets
 
-from kvviz import count, picture
+from kvviz import count
+from kvviz.drawing import picture
 
 PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes a number
 

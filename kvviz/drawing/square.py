@@ -11,8 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from kvviz import marks, style, text
-from kvviz.marks import Cells, add, boxes, cells, inset, pixels, write
+from kvviz.drawing import fonts as text
+from kvviz.drawing import marks, style
+from kvviz.drawing.marks import Cells, add, boxes, cells, inset, pixels, write
 
 __all__ = [
     "attention_square",

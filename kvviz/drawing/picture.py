@@ -12,7 +12,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from kvviz import chart, layout, say, style
+from kvviz.drawing import charts as chart
+from kvviz.drawing import layout, style
+from kvviz.drawing import sentences as say
 
 
 def tag(kind: str, image: bytes, sentence: str, width: int) -> tuple[str, str]:

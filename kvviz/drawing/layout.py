@@ -5,8 +5,10 @@ from math import ceil
 
 from matplotlib.figure import Figure
 
-from kvviz import draw, marks, say, style
-from kvviz.marks import write
+from kvviz.drawing import marks, style
+from kvviz.drawing import sentences as say
+from kvviz.drawing import square as draw
+from kvviz.drawing.marks import write
 
 WIDEST = 160  # columns in one picture's squares together; of more, the newest are drawn
 LEGEND = 24  # pixels a line

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from kvviz import page
-from kvviz.picture import tag
-from kvviz.widget import stepper
+from kvviz.drawing.picture import tag
+from kvviz.widgets import page
+from kvviz.widgets.stepper import stepper
 
 
 class Animation:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from . import progress
-from .count import in_units
-from .step import Step, same_columns
-from .text import quoted
-from .tokens import piece
+from kvviz import progress
+from kvviz.count import in_units
+from kvviz.drawing.fonts import quoted
+from kvviz.recording.step import Step, same_columns
+from kvviz.tokens import piece
 
 _ROOT = 0x9E3779B97F4A7C15  # where every prefix's hash starts
 _LOOKED_AT = 512  # keys remembered, to know them again where they do not belong

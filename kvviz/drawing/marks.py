@@ -8,7 +8,8 @@ from matplotlib.collections import LineCollection, PathCollection, PolyCollectio
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from kvviz import style, text
+from kvviz.drawing import fonts as text
+from kvviz.drawing import style
 
 SMALL_CELL = 12  # pixels; smaller cells keep dashes to their outline, and edges stay this thick
 HATCH = "/////"

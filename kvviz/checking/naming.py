@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .scene import SEEN, UNKNOWN, Scene
-from .step import Step
+from kvviz.checking.evidence import SEEN, UNKNOWN, Scene
+from kvviz.recording.step import Step
 
 __all__ = ["ADVICE", "SEEN", "Cause", "first", "named"]
 

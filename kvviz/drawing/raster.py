@@ -19,7 +19,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
-from kvviz.marks import Cells
+from kvviz.drawing.marks import Cells
 
 STAMPS = 2000  # words remembered
 PARTS = re.compile(r"[ 0-9]|[^ 0-9]+")  # of a line: digits come back in other numbers

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from .run import Run
+    from kvviz.recording.run import Run
 
 KEEP = ("attention", "queries", "keys", "values", "outputs", "logits")
 

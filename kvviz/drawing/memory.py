@@ -6,10 +6,12 @@ from numbers import Real
 import numpy as np
 from matplotlib.axes import Axes
 
-from kvviz import chart, style, text
 from kvviz.count import UNITS, in_units
-from kvviz.marks import write
-from kvviz.picture import Picture
+from kvviz.drawing import charts as chart
+from kvviz.drawing import fonts as text
+from kvviz.drawing import style
+from kvviz.drawing.marks import write
+from kvviz.drawing.picture import Picture
 
 FEW = 5  # of more, neither bands nor failures are named
 BANDS = [style.tint(style.SERIES[1][0], share) for share in (0.66, 0.33)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from .matching import SAME, coarse, near, short, these, which
+from kvviz.checking.compare import SAME, coarse, near, short, these, which
 
 SEEN = ("queries", "keys", "values", "outputs")  # what `record` must keep
 UNKNOWN = "not recognised"

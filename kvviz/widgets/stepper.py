@@ -11,9 +11,10 @@ import anywidget
 import numpy as np
 import traitlets
 
-from kvviz import page, picture
-from kvviz.frames import Frames
-from kvviz.run import Run
+from kvviz.drawing import picture
+from kvviz.recording.run import Run
+from kvviz.widgets import page
+from kvviz.widgets.frames import Frames
 
 STRIP = (6, 5, 4, 3)  # steps in the picture that stands where no widget runs: as many as fit
 ROOM = 70  # columns across it
@@ -22,8 +23,8 @@ ROOM = 70  # columns across it
 class Stepper(anywidget.AnyWidget):
     """What `stepper` returns: set its traits, read its `sentence` and `frame`."""
 
-    _esm = Path(__file__).with_name("widget.js")
-    _css = Path(__file__).with_name("widget.css")
+    _esm = Path(__file__).with_name("stepper.js")
+    _css = Path(__file__).with_name("stepper.css")
     step = traitlets.Int().tag(sync=True)
     layer = traitlets.Int().tag(sync=True)
     head = traitlets.Int().tag(sync=True)

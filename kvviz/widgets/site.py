@@ -10,11 +10,12 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode, v4
 
-from kvviz import page
-from kvviz.widget import Stepper
+from kvviz.widgets import page
+from kvviz.widgets.stepper import Stepper
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-ASK = "import kvviz.site\nkvviz.site.tell()"  # in the kernel, once all cells have run
+# Run in the kernel, once all cells have run.
+ASK = "import kvviz.widgets.site\nkvviz.widgets.site.tell()"
 SECONDS = 600  # a cell may take
 TO_NOTEBOOK = re.compile(r'href="((?!\w+:)[^"#]+)\.ipynb(#[^"]*)?"')
 

@@ -1,7 +1,8 @@
 """A square in words: title, numbers and the sentence that is a picture's text twin."""
 
-from kvviz import draw, text
 from kvviz.count import in_units
+from kvviz.drawing import fonts as text
+from kvviz.drawing import square as draw
 
 _WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
 TRUSTED = 1e-4  # largest relative gap between weights times values and the layer's output

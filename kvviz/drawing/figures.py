@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from kvviz import draw, layout, say, style, text
-from kvviz.picture import Picture, _square
+from kvviz.drawing import fonts as text
+from kvviz.drawing import layout, style
+from kvviz.drawing import sentences as say
+from kvviz.drawing import square as draw
+from kvviz.drawing.picture import Picture, _square
 
 MOVED = 1e-3  # of a share of attention: two steps that differ by more are not one picture
 IN_A_LINE = 5
