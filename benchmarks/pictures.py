@@ -43,7 +43,7 @@ def main() -> bool:
     within = True
     for cached in (True, False):
         run = recorded(43, cached=cached, layers=[LAYER])
-        assert run[-1].columns == TOKENS
+        assert run[-1].visible == TOKENS
         taken = pairs(run)
         frame, whole = (median(each) for each in zip(*taken, strict=True))
         ratio = median(slow / fast for fast, slow in taken)

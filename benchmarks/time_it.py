@@ -10,11 +10,11 @@ def main() -> bool:
     seen: dict = {}
     for name in CELLS:
         exec(compile(cells[name], name, "exec"), seen)
-    ratios, over, times, store = (seen[name] for name in ("ratios", "over", "times", "store"))
+    ratios, over, times, growth = (seen[name] for name in ("ratios", "over", "times", "growth"))
     print(f"20 and 60, plain over cached: {ratios['positions']:.1f} times the positions,")
     print(f"{ratios['cells']:.1f} times the cells, {ratios['time']:.2f} times the time")
     print(times)
     print(f"a decode step over reading the weights: {over['decode, 20 held']:.2f}")
     print("tokens a second:", ", ".join(f"{name} {n:.0f}" for name, n in seen["rate"].items()))
-    print(store)
-    return ratios["time"] > 1 and over["decode, 20 held"] > 1 and store.ratio("cat") > 10
+    print(growth)
+    return ratios["time"] > 1 and over["decode, 20 held"] > 1 and growth.ratio("cat") > 10

@@ -1,54 +1,50 @@
 """Learn the KV cache from your own runs: record a loop, draw it, count it, check it.
 
-Importing this package loads neither torch nor transformers: each name is fetched on first use.
+Importing this package loads neither torch nor transformers: each name is loaded on first use.
 """
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("kvviz")
+except PackageNotFoundError:  # read from a folder that was never installed
+    __version__ = "0+unknown"
 
 _HOME = {
     "load_model": "models",
     "load_config": "models",
     "ModelUnavailable": "models",
+    "check_setup": "setup_check",
     "record": "recording.recorder",
-    "machine": "setup_check",
+    "Run": "recording.run",
+    "Step": "recording.step",
+    "Square": "recording.square",
     "check": "checking.loop",
     "check_cache": "checking.cache",
-    "gap": "checking.cache",
+    "logit_gap": "checking.cache",
     "Verdict": "checking.verdict",
     "Forge": "forge",
     "KVCache": "forge",
     "KVEntry": "forge",
     "causal_mask": "forge",
-    "Run": "recording.run",
-    "Step": "recording.step",
-    "Square": "recording.step",
     "Picture": "drawing.picture",
     "draw_step": "drawing.picture",
-    "stepper": "widgets.stepper",
-    "Stepper": "widgets.stepper",
-    "filmstrip": "drawing.picture",
-    "side_by_side": "drawing.picture",
-    "plot": "drawing.picture",
-    "bars": "drawing.picture",
+    "draw_side_by_side": "drawing.picture",
+    "draw_filmstrip": "drawing.picture",
+    "draw_overlay": "drawing.figures",
+    "draw_heads": "drawing.figures",
+    "draw_curves": "drawing.picture",
+    "draw_bars": "drawing.picture",
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.memory",
-    "draw_heads": "drawing.figures",
-    "overlay": "drawing.figures",
-    "weigh": "widgets.memory_panel",
-    "Panel": "widgets.memory_panel",
+    "stepper": "widgets.stepper",
+    "memory_panel": "widgets.memory_panel",
     "animate": "widgets.animation",
-    "Animation": "widgets.animation",
+    "export_page": "widgets.site",
 }
-_ROOMS = {
-    "count": "count",
-    "draw": "drawing.square",
-    "exercises": "exercises",
-    "faults": "faults",
-    "site": "widgets.site",
-    "style": "drawing.style",
-    "timing": "timing",
-}
+_ROOMS = ("count", "exercises", "faults", "timing")
 
 __all__ = [*_HOME, *_ROOMS]
 
@@ -57,10 +53,10 @@ def __getattr__(name):
     if name not in __all__:
         raise AttributeError(f"kvviz has no {name!r}; it has {', '.join(sorted(__all__))}")
     try:
-        room = import_module(f"{__name__}.{(_HOME | _ROOMS)[name]}")
+        room = import_module(f"{__name__}.{_HOME.get(name, name)}")
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            f"kvviz needs {missing.name}, which is not installed here. To mend it, run `make lab`, "
+            f"kvviz needs {missing.name}, which isn't installed here. To fix it, run `make lab`, "
             "or: pip install -c constraints.txt -e .",
             name=missing.name,
         ) from missing

@@ -1,7 +1,7 @@
 """Count the work and the memory of generation: arithmetic, no clock and no model.
 
-Throughout, `prompt` tokens come in and `new` ones are generated. The first new token comes out of
-the prompt's own pass, so there are `new` passes, and the last new token is never fed.
+Throughout, `n_prompt` tokens come in and `n_new` ones are generated. The first new token comes out of
+the prompt's own pass, so there are `n_new` passes, and the last new token is never fed.
 
 The bytes of a store are read off the config of a `transformers` decoder: `layers` says what each
 layer keeps, and one sum over the layers prices it.
@@ -20,36 +20,36 @@ FLOAT32 = 4  # bytes
 UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}  # in bytes
 
 
-def rows(prompt: int, new: int, *, cached: bool) -> list[int]:
+def rows(n_prompt: int, n_new: int, *, cached: bool) -> list[int]:
     """Rows computed in each pass: p, p + 1, ... without a store; p, 1, 1, ... with one.
 
     Raises:
-        ValueError: `prompt` below 1 or `new` below 0.
+        ValueError: `n_prompt` below 1 or `n_new` below 0.
     """
-    _check("prompt", prompt, 1)
-    _check("new", new, 0)
+    _check("n_prompt", n_prompt, 1)
+    _check("n_new", n_new, 0)
     if cached:
-        return [prompt, *[1] * (new - 1)][:new]
-    return [prompt + step for step in range(new)]
+        return [n_prompt, *[1] * (n_new - 1)][:n_new]
+    return [n_prompt + step for step in range(n_new)]
 
 
-def positions(prompt: int, new: int, *, cached: bool) -> int:
+def positions(n_prompt: int, n_new: int, *, cached: bool) -> int:
     """Token positions that the model runs over, all passes together."""
-    return sum(rows(prompt, new, cached=cached))
+    return sum(rows(n_prompt, n_new, cached=cached))
 
 
-def cells(prompt: int, new: int, *, cached: bool) -> int:
+def cells(n_prompt: int, n_new: int, *, cached: bool) -> int:
     """Cells of one head's causal square that are filled in, all passes together.
 
     A row at place i has i + 1 cells: it sees itself and everything before it.
     """
-    last = [prompt + step for step in range(new)]
-    per_pass = zip(last, rows(prompt, new, cached=cached), strict=True)
+    last = [n_prompt + step for step in range(n_new)]
+    per_pass = zip(last, rows(n_prompt, n_new, cached=cached), strict=True)
     return sum(_triangle(end) - _triangle(end - n_rows) for end, n_rows in per_pass)
 
 
 @dataclass(frozen=True)
-class LayerStore:
+class LayerCache:
     """What one layer keeps of one sequence, counted in numbers.
 
     Attributes:
@@ -69,7 +69,7 @@ class LayerStore:
     recurrent: int = 0
 
 
-def layers(config) -> list[LayerStore]:
+def layers(config) -> list[LayerCache]:
     """What each layer keeps, in order; a layer that keeps nothing of its own is left out.
 
     One token leaves, in one layer:
@@ -102,7 +102,7 @@ def layers(config) -> list[LayerStore]:
     kinds = getattr(config, "layer_types", None) or [None] * n_layers
     modes = getattr(config, "kv_sharing_modes", None) or [None] * n_layers
     own = [n for n in range(n_layers) if modes[n] != "reuse"]
-    return [_layer_store(n, kinds[n], config.per_layer_config[n]) for n in own]
+    return [_layer_cache(n, kinds[n], config.per_layer_config[n]) for n in own]
 
 
 def bytes_per_token(config, *, bytes_per_number: float = 4) -> float:
@@ -117,10 +117,10 @@ def bytes_per_token(config, *, bytes_per_number: float = 4) -> float:
     return bytes_per_number * sum(store.per_token for store in layers(config))
 
 
-def cache_bytes(config, held: int, *, batch: int = 1, bytes_per_number: float = 4) -> float:
-    """Bytes of the keys, values and states HELD after `held` tokens, one store a batch row.
+def cache_bytes(config, held: int, *, batch_size: int = 1, bytes_per_number: float = 4) -> float:
+    """Bytes of the keys, values and states HELD after `held` tokens, one cache for each sequence.
 
-    They are the `nbytes` of the tensors in a `DynamicCache`: `(batch, n_kv_heads, kept, head_dim)`
+    They are the `nbytes` of the tensors in a `DynamicCache`: `(batch_size, n_kv_heads, kept, head_dim)`
     for keys and for values, where a layer with a window of W has kept W - 1 tokens at most. Before
     the first token there is none.
 
@@ -131,20 +131,22 @@ def cache_bytes(config, held: int, *, batch: int = 1, bytes_per_number: float = 
     Args:
         config: see `layers`.
         held: tokens that went in, those of the prompt included.
-        batch: sequences held at once.
+        batch_size: sequences held at once.
         bytes_per_number: 4 for float32, 2 for bfloat16, 1 for 8 bits, 0.5 for 4. It does not touch
             the recurrent states of linear layers: these are float32.
 
     Raises:
-        ValueError: `held` below 0, `batch` below 1, `bytes_per_number` not above 0, or a config
+        ValueError: `held` below 0, `batch_size` below 1, `bytes_per_number` not above 0, or a config
             that `layers` cannot price.
     """
     _check("held", held, 0)
-    priced = _priced(config, held, 1, batch, bytes_per_number)
+    priced = _priced(config, held, 1, batch_size, bytes_per_number)
     return priced if held else 0
 
 
-def allocated_bytes(config, slots: int, *, batch: int = 1, bytes_per_number: float = 4) -> float:
+def allocated_bytes(
+    config, slots: int, *, batch_size: int = 1, bytes_per_number: float = 4
+) -> float:
     """Bytes ALLOCATED by a store laid out in advance for `slots` tokens, however few it holds.
 
     They are the `nbytes` of the tensors in a `StaticCache(config, max_cache_len=slots)` after its
@@ -152,14 +154,14 @@ def allocated_bytes(config, slots: int, *, batch: int = 1, bytes_per_number: flo
     more than such a layer ever needs to hold.
 
     Args:
-        slots: tokens there is room for, in each of `batch` sequences.
-        config, batch, bytes_per_number: see `cache_bytes`.
+        slots: tokens there is room for, in each of `batch_size` sequences.
+        config, batch_size, bytes_per_number: see `cache_bytes`.
 
     Raises:
         ValueError: `slots` below 1, or what `cache_bytes` refuses.
     """
     _check("slots", slots, 1)
-    return _priced(config, slots, 0, batch, bytes_per_number)
+    return _priced(config, slots, 0, batch_size, bytes_per_number)
 
 
 def in_units(n_bytes: int) -> str:
@@ -170,27 +172,27 @@ def in_units(n_bytes: int) -> str:
     return "1 byte" if n_bytes == 1 else f"{n_bytes} bytes"
 
 
-def _priced(config, tokens, spared, batch, bytes_per_number):
+def _priced(config, tokens, spared, batch_size, bytes_per_number):
     """Bytes with `tokens` in each layer, but in a window at most W less those `spared`."""
-    _check("batch", batch, 1)
+    _check("batch_size", batch_size, 1)
     _check_size(bytes_per_number)
     total = 0
     for store in layers(config):
         kept = min(tokens, store.window - spared) if store.window else tokens
         total += bytes_per_number * (kept * store.per_token + store.conv)
         total += FLOAT32 * store.recurrent
-    return batch * total
+    return batch_size * total
 
 
-def _layer_store(layer, kind, config):
+def _layer_cache(layer, kind, config):
     """`config` is this layer's own: in some models local and full layers have other sizes."""
     kind = kind or _kind(config)
     if kind not in KINDS:
         raise _unpriced(config, f"layers of {', '.join(KINDS)}", kind)
     if kind == "linear_attention":
-        return LayerStore(layer, kind, **_states(config))
+        return LayerCache(layer, kind, **_states(config))
     window = _field(config, WINDOW_FIELDS[kind], 2) if kind in WINDOW_FIELDS else None
-    return LayerStore(layer, kind, _per_token(config), window)
+    return LayerCache(layer, kind, _per_token(config), window)
 
 
 def _kind(config):

@@ -37,7 +37,7 @@ class Report:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
 
-def machine() -> Report:
+def check_setup() -> Report:
     """Look at Python, the packages, the kept model and the disk; nothing is fetched or changed."""
     needed = [Requirement(text) for text in metadata.requires("kvviz") or ()]
     needed = [r for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})]

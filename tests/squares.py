@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from kvviz.recording.square import Square
+
 TOKENS = "The| first| law| of| motion| states| that| an| object| at| rest| will| remain".split("|")
 
 
@@ -21,11 +23,11 @@ def square(columns, rows, row_states, *, cached=True, shares=None, tokens=None, 
         "step": 4,
         "layer": 13,
         "head": 8,
-        "batch": 0,
+        "sequence": 0,
         "tokens": tuple(tokens or [TOKENS[j % 13] for j in range(n)]),
-        "columns": tuple(columns),
-        "rows": rows,
-        "own": rows,
+        "column_states": tuple(columns),
+        "row_positions": rows,
+        "own_columns": rows,
         "row_states": tuple(row_states),
         "weights": shares[list(rows)].astype(np.float32),
         "masked": np.arange(n) > np.array(rows)[:, None],
@@ -35,12 +37,12 @@ def square(columns, rows, row_states, *, cached=True, shares=None, tokens=None, 
         "held_after": n if cached else 0,
         "gap": 2e-7,
     }
-    return SimpleNamespace(**{**given, **changes})
+    return Square(**{**given, **changes})
 
 
 def plain(n=7, **changes):
     """Without a cache: all computed, all but the newest for the second time or more."""
-    states = ["again"] * (n - 1) + ["new"]
+    states = ["recomputed"] * (n - 1) + ["new"]
     return square(states, range(n), states, cached=False, **changes)
 
 
@@ -62,7 +64,7 @@ def window(**changes):
     """A layer that holds the last three: four columns fell out."""
     shares = weights(7)
     shares[6, :4] = np.nan
-    columns = ["gone"] * 4 + ["read"] * 2 + ["new"]
+    columns = ["dropped"] * 4 + ["read"] * 2 + ["new"]
     return square(columns, [6], ["new"], shares=shares, **changes)
 
 
@@ -79,7 +81,9 @@ def padded(**changes):
     """Five tokens after two of padding."""
     states = ["pad"] * 2 + ["new"] * 5
     masked = (np.arange(7) > np.arange(7)[:, None]) | (np.arange(7) < 2)
-    return square(states, range(7), states, **{"masked": masked, "batch": 1, "step": 0, **changes})
+    return square(
+        states, range(7), states, **{"masked": masked, "sequence": 1, "step": 0, **changes}
+    )
 
 
 class Run(list):

@@ -11,6 +11,7 @@ from small import llama, prompt
 
 import kvviz as kv
 from kvviz import tokens
+from kvviz.drawing import square as draw
 from kvviz.drawing import fonts as text
 from kvviz.drawing.layout import WIDEST
 
@@ -115,16 +116,16 @@ def texts(picture):
 
 def pictures(run):
     step = len(run) - 1
-    yield kv.draw_step(run, step, 1, 0)
-    yield kv.side_by_side(run, run, step=(0, step), layer=1, head=0)
-    yield kv.filmstrip(run, layer=1)
+    yield kv.draw_step(run, step=step, layer=1, head=0)
+    yield kv.draw_side_by_side(run, run, step=(0, step), layer=1, head=0)
+    yield kv.draw_filmstrip(run, layer=1)
 
 
 @pytest.mark.parametrize("name", PROMPTS)
 def test_any_prompt_is_drawn_and_said_as_typed(model, name, caplog):
     whole = PROMPTS[name]
     pieces = [*split(whole), whole]
-    picture = kv.draw_step(recorded(model, pieces), 1, 1, 0)
+    picture = kv.draw_step(recorded(model, pieces), step=1, layer=1, head=0)
     assert picture.png(sharpness=1)
     assert read_back(said_of(picture.sentence)) == whole
     assert not set(UNSEEN) & set(picture.sentence)
@@ -135,8 +136,8 @@ def test_any_prompt_is_drawn_and_said_as_typed(model, name, caplog):
         assert not set(UNSEEN) & set(full)
         label = drawn[f"column:{j}"]
         assert label == full or full.startswith(label.removesuffix("…")) and label.endswith("…")
-    column = kv.draw_column(np.ones((2, len(pieces))), tokens=pieces, title=text.visible(whole))
-    assert column.png(sharpness=1) and column.sentence.startswith(text.visible(whole))
+    column = kv.draw_column(np.ones((2, len(pieces))), tokens=pieces, title=tokens.visible(whole))
+    assert column.png(sharpness=1) and column.sentence.startswith(tokens.visible(whole))
     assert not caplog.records
 
 
@@ -148,9 +149,9 @@ def test_no_prompt_becomes_part_of_the_page(model, name):
     assert walk.frame and read_back(said_of(walk.sentence)) == whole
     shown, _ = walk._repr_mimebundle_()
     assert shown["text/plain"] == walk.sentence
-    both = kv.side_by_side(run, run, step=(0, 1), layer=1, head=0)
+    both = kv.draw_side_by_side(run, run, step=(0, 1), layer=1, head=0)
     for page, sentence in (
-        (shown["text/html"], kv.filmstrip(run, layer=1).sentence),
+        (shown["text/html"], kv.draw_filmstrip(run, layer=1).sentence),
         (both._repr_mimebundle_()[0]["text/html"], both.sentence),
     ):
         assert read_back(said_of(sentence)) == whole and not set(UNSEEN) & set(sentence)
@@ -210,7 +211,7 @@ def test_a_long_column_shows_the_newest_places_and_says_what_is_left_out(n):
     assert picture.png() and picture.width <= 1200
     assert f"1 of {3 * n} entries moved" in picture.sentence
     assert f"layer 1: {n - 1}" in picture.sentence
-    drawn = kv.draw.cells(picture.figure.axes[1].collections)
+    drawn = draw.cells(picture.figure.axes[1].collections)
     shown = len({place for _, (_, place) in drawn})
     first = n - shown
     assert drawn["column", (1, shown - 1)] == "moved 4"

@@ -27,7 +27,7 @@ slow = kv.stepper(recorded(40, True))
 drawn = slow._frames.frame
 slow._frames.frame = lambda *key: time.sleep(0.08) or drawn(*key)
 slow""",
-    "panel = kv.weigh(model, tokens=7)\npanel",
+    "panel = kv.memory_panel(model, tokens=7)\npanel",
 ]
 SWITCHED, BESIDE, BROKEN, SLOW = range(4)
 STEPPERS = (
@@ -200,7 +200,7 @@ def test_menus_and_switch(opened):
     root.get_by_role("switch", name="With the cache").click()
     opened.told(SWITCHED, "[w.cached, w.layer, w.head, w.step]", [False, 2, 5, step])
     plain = opened.sentences(SWITCHED)[step]
-    assert plain.startswith(f"step {step}, layer 2, head 5:") and "again" in plain
+    assert plain.startswith(f"step {step}, layer 2, head 5:") and "recomputed" in plain
     opened.shows(SWITCHED, plain)
     root.get_by_role("switch", name="With the cache").click()
     opened.shows(SWITCHED, re.compile("of each written"))

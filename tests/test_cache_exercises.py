@@ -5,7 +5,7 @@ import small
 import torch
 
 from kvviz import exercises
-from kvviz.checking.cache import check_cache, gap
+from kvviz.checking.cache import check_cache, logit_gap
 from kvviz.forge import Forge, KVCache, causal_mask
 
 X, Y, Z = exercises.X, exercises.Y, exercises.Z
@@ -204,10 +204,10 @@ def test_is_rounding_wrong(wrong, hint):
 def test_in_float64_rounding_falls_and_a_bug_does_not_move():
     from kvviz.faults import kept_in_float16, position_counted_twice
 
-    right, wide = (gap(dtype=dtype) for dtype in (torch.float32, torch.float64))
+    right, wide = (logit_gap(dtype=dtype) for dtype in (torch.float32, torch.float64))
     assert 0 < right.size <= 1e-5 * right.scale and wide.size <= 1e-7 * right.size
     for fault in (kept_in_float16, position_counted_twice):
-        sizes = [gap(*fault[2:4], dtype=d).size for d in (torch.float32, torch.float64)]
+        sizes = [logit_gap(*fault[2:4], dtype=d).size for d in (torch.float32, torch.float64)]
         assert 0.5 < sizes[0] / sizes[1] < 2 and sizes[0] > 1e-5 * right.scale
 
 
@@ -239,17 +239,17 @@ def test_diagnose_wrong(wrong, hint):
     assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
 
 
-def mended(broken, method, **lines):
-    return type(f"Mended{broken.__name__}", (broken,), {method: getattr(Forge, method)} | lines)
+def fixed(broken, method, **lines):
+    return type(f"Fixed{broken.__name__}", (broken,), {method: getattr(Forge, method)} | lines)
 
 
-RIGHT = {"X": mended(X, "append"), "Y": mended(Y, "positions"), "Z": mended(Z, "forward")}
+RIGHT = {"X": fixed(X, "append"), "Y": fixed(Y, "positions"), "Z": fixed(Z, "forward")}
 
 
 def test_mended_solved():
-    assert exercises.mended(**RIGHT).passed
+    assert exercises.fixed(**RIGHT).passed
     assert (
-        exercises.mended(**RIGHT | {"X": mended(X, "append", append=stub)}).state == "not done yet"
+        exercises.fixed(**RIGHT | {"X": fixed(X, "append", append=stub)}).state == "not done yet"
     )
 
 
@@ -258,13 +258,13 @@ def test_mended_solved():
     [
         ({"X": X}, "X, harmless in decode, wrong for chunks"),
         ({"Y": Y}, "Y, step 1: the token at place 6 was rotated as if it stood at place 7"),
-        ({"Y": mended(Y, "positions", positions=lambda self, t, held: torch.arange(t))}, "offset"),
+        ({"Y": fixed(Y, "positions", positions=lambda self, t, held: torch.arange(t))}, "offset"),
         ({"Z": Z}, "Z, step 1: 7 rows were computed for 1 fed"),
-        ({"X": Forge}, "class MendedX(kv.exercises.X)"),
+        ({"X": Forge}, "class FixedX(kv.exercises.X)"),
     ],
 )
 def test_mended_wrong(wrong, hint):
-    feedback = exercises.mended(**RIGHT | wrong)
+    feedback = exercises.fixed(**RIGHT | wrong)
     assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
 
 
@@ -272,4 +272,4 @@ def test_the_tasks_door():
     with pytest.raises(ValueError, match="answers for X, Y and Z, and got"):
         exercises.diagnose({"X": "fine"})
     with pytest.raises(ValueError, match=r"X=..., Y=... and Z=..., and got \['X'\]"):
-        exercises.mended(X=X)
+        exercises.fixed(X=X)

@@ -66,7 +66,7 @@ def test_the_distance_is_that_of_the_norm():
 
 @pytest.mark.parametrize("role", ROLES)
 def test_new_again_and_read_are_steps_that_every_eye_sees(role):
-    fills = {state: style.fill(role, state) for state in ("new", "again", "read")}
+    fills = {state: style.fill(role, state) for state in ("new", "recomputed", "read")}
     for one, other in combinations(fills.values(), 2):
         assert distance(one, other) > FAR
     assert distance(fills["read"], style.PAPER) > APART
@@ -75,7 +75,7 @@ def test_new_again_and_read_are_steps_that_every_eye_sees(role):
 
 @pytest.mark.parametrize("role", ROLES)
 def test_states_that_look_alike_on_an_edge_bear_different_marks(role):
-    states = ("new", "again", "read", "before", "gone", "pad")
+    states = ("new", "recomputed", "read", "earlier", "dropped", "pad")
     for one, other in combinations(states, 2):
         if distance(style.fill(role, one), style.fill(role, other)) <= FAR:
             shapes = [
@@ -101,7 +101,7 @@ def test_roles_that_an_eye_cannot_tell_apart_stand_on_four_sides_and_are_named(m
     side = {}
     for cells in (a for a in ax.collections if isinstance(a, marks.Cells) and a.role in ROLES):
         x, y = np.mean([path.vertices[:4].mean(0) for path in cells.get_paths()], 0)
-        n = len(drawn.columns)
+        n = len(drawn.column_states)
         here = "left" if x < 0 else "right" if x > n else "top" if y < 0 else "bottom"
         assert side.setdefault(cells.role, here) == here
     assert len(set(side.values())) == 4
@@ -130,7 +130,7 @@ def test_what_alarms_says_so_in_words_or_by_a_hatch():
     notes = [a for ax in Picture.from_square(decode(gap=0.1)).figure.axes for a in ax.texts]
     red = [a.get_text() for a in notes if a.get_color() == style.ALARM]
     assert red and all("not to be trusted" in words for words in red)
-    bars = kv.bars({"a": 1, "b": 2}, title="t", highlight=["b"]).figure.axes[1].patches
+    bars = kv.draw_bars({"a": 1, "b": 2}, title="t", highlight=["b"]).figure.axes[1].patches
     assert [bool(bar.get_hatch()) for bar in bars] == [False, True]
     assert all(style.ALARM != style.fill(role, "new") for role in ROLES)
 
@@ -159,14 +159,16 @@ WRITTEN = {
     "without a cache": lambda: Picture.from_square(plain(11, shares=SHARES), span=13),
     "window": lambda: Picture.from_square(window(), span=9),
     "doubtful": lambda: Picture.from_square(chunk(gap=0.2)),
-    "both": lambda: kv.side_by_side(padded(), static()),
-    "before": lambda: Picture.from_square(square(["before"] * 6 + ["new"], [6], ["new"])),
-    "strip": lambda: kv.filmstrip(STRIP, range(3), 13, 8),
+    "both": lambda: kv.draw_side_by_side(padded(), static()),
+    "earlier": lambda: Picture.from_square(square(["earlier"] * 6 + ["new"], [6], ["new"])),
+    "strip": lambda: kv.draw_filmstrip(STRIP, steps=range(3), layer=13, head=8),
     "column": lambda: kv.draw_column(np.eye(5), tokens=list("abcde"), title="t"),
-    "curves": lambda: kv.plot(
+    "curves": lambda: kv.draw_curves(
         [0, 1], {n: [i, i + 1] for i, n in enumerate("abcde")}, title="t", levels={"gate": 3}
     ),
-    "bars": lambda: kv.bars({"a": 1, "b": 2}, title="t", highlight=["b"], levels={"gate": 1.5}),
+    "bars": lambda: kv.draw_bars(
+        {"a": 1, "b": 2}, title="t", highlight=["b"], levels={"gate": 1.5}
+    ),
 }
 
 

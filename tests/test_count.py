@@ -78,7 +78,7 @@ def test_counts_equal_a_recording(prompt, new, cached):
 @both_dtypes
 def test_priced_bytes_are_those_of_the_tensors_after_one_pass(kind, dtype):
     model = small.in_dtype(KINDS[kind], dtype)
-    how = dict(batch=2, bytes_per_number=dtype.itemsize)
+    how = dict(batch_size=2, bytes_per_number=dtype.itemsize)
     for held in (1, W - 1, W, W + 1, 13, 8 * W):
         cache = feed(model, DynamicCache(config=model.config), held)
         assert count.cache_bytes(model.config, held, **how) == held_in(cache), held
@@ -89,7 +89,7 @@ def test_priced_bytes_are_those_of_the_tensors_after_one_pass(kind, dtype):
 def test_priced_bytes_are_those_of_the_tensors_after_every_step(kind, dtype):
     model, cache = small.in_dtype(KINDS[kind], dtype), None
     cache = DynamicCache(config=model.config)
-    how = dict(batch=2, bytes_per_number=dtype.itemsize)
+    how = dict(batch_size=2, bytes_per_number=dtype.itemsize)
     assert count.cache_bytes(model.config, 0, **how) == held_in(cache) == 0
     for held in range(1, 8 * W + 1):
         feed(model, cache, 1)
@@ -99,7 +99,7 @@ def test_priced_bytes_are_those_of_the_tensors_after_every_step(kind, dtype):
 def test_falcon_says_multi_query_with_a_flag():
     model = small.falcon()
     cache = feed(model, DynamicCache(config=model.config), 7)
-    assert count.cache_bytes(model.config, 7, batch=2) == held_in(cache)
+    assert count.cache_bytes(model.config, 7, batch_size=2) == held_in(cache)
     assert count.bytes_per_token(model.config) == 2 * 2 * 22 * 4
     model.config.new_decoder_architecture = True
     assert count.bytes_per_token(model.config) == 2 * 2 * 66 * 4
@@ -111,7 +111,7 @@ def test_falcon_says_multi_query_with_a_flag():
 def test_layers_say_which_keep_what():
     local = dict(kind="sliding_attention", per_token=2 * 3 * 22, window=W)
     full = dict(kind="full_attention", per_token=2 * 2 * 32)
-    expected = [count.LayerStore(n, **(full if n % 2 else local)) for n in range(4)]
+    expected = [count.LayerCache(n, **(full if n % 2 else local)) for n in range(4)]
     assert count.layers(small.gemma4().config) == expected
 
 
@@ -123,7 +123,7 @@ def test_linear_layers_keep_two_states_of_constant_size():
     config = small.qwen3_next().config
     linear = dict(kind="linear_attention", conv=4 * (2 * 2 * 14 + 4 * 14), recurrent=4 * 14 * 14)
     full = dict(kind="full_attention", per_token=2 * 2 * 22)
-    expected = [count.LayerStore(n, **(full if n == 1 else linear)) for n in range(3)]
+    expected = [count.LayerCache(n, **(full if n == 1 else linear)) for n in range(3)]
     assert count.layers(config) == expected
     assert count.bytes_per_token(config) == 2 * 2 * 22 * 4
     states = 2 * (448 + 784) * 4
@@ -164,7 +164,7 @@ def test_a_store_is_not_changed():
 @both_dtypes
 def test_a_store_laid_out_in_advance_is_priced_by_its_slots(kind, dtype):
     model = small.in_dtype(KINDS[kind], dtype)
-    how = dict(batch=2, bytes_per_number=dtype.itemsize)
+    how = dict(batch_size=2, bytes_per_number=dtype.itemsize)
     for slots in (3, W - 1, W, W + 1, 8 * W):
         cache = feed(model, StaticCache(config=model.config, max_cache_len=slots), 2, 1)
         assert count.allocated_bytes(model.config, slots, **how) == held_in(cache), slots
@@ -295,10 +295,10 @@ def test_counting_loads_no_library():
         (lambda: count.cells(3, -1, cached=True), "new must be .* at least 0, and got -1"),
         (lambda: count.positions(2.5, 1, cached=False), "prompt must be a whole number"),
         (lambda: count.cache_bytes(small.llama().config, -1), "held must be"),
-        (lambda: count.cache_bytes(small.llama().config, 3, batch=0), "batch must be"),
+        (lambda: count.cache_bytes(small.llama().config, 3, batch_size=0), "batch_size must be"),
         (lambda: count.cache_bytes(small.llama().config, 3.0), "held must be a whole number"),
         (lambda: count.allocated_bytes(small.llama().config, 0), "slots must be .* at least 1"),
-        (lambda: count.allocated_bytes(small.llama().config, 9, batch=-1), "batch must be"),
+        (lambda: count.allocated_bytes(small.llama().config, 9, batch_size=-1), "batch_size must be"),
     ],
 )
 def test_bad_counts_are_refused(call, says):
@@ -317,6 +317,6 @@ def test_bytes_are_said_in_units(n_bytes, said):
 def test_numbers_of_numpy_are_numbers():
     config = small.llama().config
     priced = count.cache_bytes(
-        config, np.int64(5), batch=np.int32(2), bytes_per_number=np.float32(2)
+        config, np.int64(5), batch_size=np.int32(2), bytes_per_number=np.float32(2)
     )
-    assert priced == count.cache_bytes(config, 5, batch=2, bytes_per_number=2)
+    assert priced == count.cache_bytes(config, 5, batch_size=2, bytes_per_number=2)

@@ -38,7 +38,7 @@ def all_of(ax, drawn, **looks):
 
 
 def drawn_cells(drawn, span=None):
-    ax = axes(span or len(drawn.columns))
+    ax = axes(span or len(drawn.column_states))
     return draw.cells(all_of(ax, drawn, span=span))
 
 
@@ -71,7 +71,7 @@ def below(n, rows=None):
 def test_without_a_cache_the_lower_triangle_is_inked_and_the_upper_hatched():
     cells = drawn_cells(plain())
     for role in ROLES:
-        assert edge(cells, role) == ["again"] * 6 + ["new"]
+        assert edge(cells, role) == ["recomputed"] * 6 + ["new"]
     assert attention(cells, "ink") == below(7)
     assert attention(cells, "masked") == {(p, j) for p in range(7) for j in range(p + 1, 7)}
     assert attention(cells, "not computed") == set()
@@ -103,13 +103,13 @@ def test_a_chunk_of_three_on_four_held_is_three_rows_with_three_masked_cells():
 
 def test_columns_out_of_the_window_are_crossed_out_and_not_attended():
     cells = drawn_cells(window())
-    assert edge(cells, "keys") == ["gone"] * 4 + ["read"] * 2 + ["new"]
+    assert edge(cells, "keys") == ["dropped"] * 4 + ["read"] * 2 + ["new"]
     assert attention(cells, "ink") == {(6, 4), (6, 5), (6, 6)}
     assert attention(cells, "not computed") == below(6)
 
 
 def test_a_row_that_was_asked_is_never_drawn_as_not_computed():
-    drawn = square(["gone"] * 2 + ["new"] * 3, range(1, 5), ["new"] * 4)
+    drawn = square(["dropped"] * 2 + ["new"] * 3, range(1, 5), ["new"] * 4)
     by_state = {
         a.state: a.places for a in draw.attention_square(axes(5), drawn) if hasattr(a, "role")
     }
@@ -174,7 +174,7 @@ def test_a_column_stands_at_its_place_and_its_row_too():
 @pytest.mark.parametrize("make", [plain, decode, prefill, chunk, window, static, padded])
 def test_colours_are_those_of_role_state_and_share(make):
     drawn = make()
-    for artist in all_of(axes(len(drawn.columns)), drawn):
+    for artist in all_of(axes(len(drawn.column_states)), drawn):
         if not isinstance(artist, marks.Cells) or artist.state in ("masked", "not computed"):
             continue
         colors = [to_hex(color) for color in artist.get_facecolor()]
@@ -182,7 +182,7 @@ def test_colours_are_those_of_role_state_and_share(make):
             assert set(colors) == {style.fill(artist.role, artist.state)}
             continue
         for color, (place, j) in zip(colors, artist.places, strict=True):
-            share = drawn.weights[drawn.rows.index(place), j]
+            share = drawn.weights[drawn.row_positions.index(place), j]
             assert color == to_hex(style.ink(share))
 
 
@@ -196,11 +196,11 @@ def test_ink_has_one_scale_for_all_rows():
 
 def test_states_differ_by_more_than_hue():
     for role in ROLES:
-        grey = [style.luminance(style.fill(role, state)) for state in ("new", "again", "read")]
+        grey = [style.luminance(style.fill(role, state)) for state in ("new", "recomputed", "read")]
         assert grey[0] + 0.1 < grey[1] < grey[2] - 0.1
-        assert marks.mark(role, "again", [0.5], [0.5])
+        assert marks.mark(role, "recomputed", [0.5], [0.5])
         assert not marks.mark(role, "new", [0.5], [0.5])
-    for state in ("before", "gone", "pad"):
+    for state in ("earlier", "dropped", "pad"):
         assert marks.mark("keys", state, [0.5], [0.5])
     assert any(a.get_hatch() for a in draw.attention_square(axes(), plain()) if hasattr(a, "role"))
 
@@ -344,7 +344,7 @@ def test_what_is_still_to_come_has_its_ground():
 
 def test_legend_explains_every_state_and_nothing_else():
     figure = Figure((6, 0.5), dpi=96)
-    states = {"new", "again", "masked", "ink", "gone"}
+    states = {"new", "recomputed", "masked", "ink", "dropped"}
     said = draw.legend(figure.add_axes((0, 0, 1, 1)), states, width=576, lines=2)
     names = {a.get_text() for a in said if hasattr(a, "get_text")}
     assert names == {style.STATES[state] for state in states}
@@ -366,10 +366,10 @@ def test_column_shows_what_moved_layer_by_place():
 
 
 def test_columns_stored_before_the_recording_are_marked():
-    drawn = square(["before"] * 3 + ["read"] * 3 + ["new"], [6], ["new"])
+    drawn = square(["earlier"] * 3 + ["read"] * 3 + ["new"], [6], ["new"])
     artists = all_of(axes(), drawn)
-    assert [draw.cells(artists)["keys", j] for j in range(7)] == list(drawn.columns)
-    assert "keys:before:mark" in {a.get_gid() for a in artists}
+    assert [draw.cells(artists)["keys", j] for j in range(7)] == list(drawn.column_states)
+    assert "keys:earlier:mark" in {a.get_gid() for a in artists}
 
 
 def test_chips_for_prose_read_on_any_page():

@@ -19,24 +19,26 @@ def test_it_weighs_what_the_tensors_weigh(model):
     with torch.no_grad():
         model(small.prompt(11, n_batch=3), cache=cache)
     measured = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert kv.weigh(model, tokens=11, batch=3).bytes == measured
+    assert kv.memory_panel(model, tokens=11, batch_size=3).bytes == measured
 
 
 def test_the_weights_of_a_model_are_its_own_and_a_config_has_none(model):
     weights = sum(weight.nbytes for weight in model.parameters())
-    assert f"% of the weights' {count.in_units(weights)}" in kv.weigh(model, tokens=1).sentence
-    assert "weights" not in kv.weigh(model.config).sentence
-    assert "times the weights' 10 bytes" in kv.weigh(model.config, weights=10).sentence
+    assert (
+        f"% of the weights' {count.in_units(weights)}" in kv.memory_panel(model, tokens=1).sentence
+    )
+    assert "weights" not in kv.memory_panel(model.config).sentence
+    assert "times the weights' 10 bytes" in kv.memory_panel(model.config, weights=10).sentence
 
 
 def test_sentence_and_picture_follow_each_number(model):
-    panel = kv.weigh(model, tokens=1)
+    panel = kv.memory_panel(model, tokens=1)
     heavy = panel.bytes
     seen = {panel.sentence}
-    for name, value in {"tokens": 700, "batch": 9, "precision": "4 bits"}.items():
+    for name, value in {"tokens": 700, "batch_size": 9, "precision": "4 bits"}.items():
         before = panel.bytes
         setattr(panel, name, value)
-        assert panel.bytes == before * {"tokens": 700, "batch": 9, "precision": 1 / 8}[name]
+        assert panel.bytes == before * {"tokens": 700, "batch_size": 9, "precision": 1 / 8}[name]
         assert f'alt="{panel.sentence}"'.replace("'", "&#x27;") in panel.children[1].value
         seen.add(panel.sentence)
     assert len(seen) == 4
@@ -44,10 +46,10 @@ def test_sentence_and_picture_follow_each_number(model):
 
 
 def test_the_fields_and_the_numbers_move_together(model):
-    panel = kv.weigh(model)
+    panel = kv.memory_panel(model)
     tokens, batch, precision = panel.children[0].children
     tokens.value, batch.value, precision.value = 77, 5, "bfloat16"
-    assert (panel.tokens, panel.batch, panel.precision) == (77, 5, "bfloat16")
+    assert (panel.tokens, panel.batch_size, panel.precision) == (77, 5, "bfloat16")
     panel.tokens = 78
     assert tokens.value == 78
 
@@ -55,9 +57,12 @@ def test_the_fields_and_the_numbers_move_together(model):
 def test_it_says_how_much_of_the_weights_the_cache_weighs(model):
     a_token = int(count.bytes_per_token(model.config))
     shares = {50: "50% of", 100: "100% of", 101: "101% of", 199: "199% of", 300: "3 times"}
-    assert "99.99% of the weights" in kv.weigh(model, weights=1e4 * a_token, tokens=9999).sentence
+    assert (
+        "99.99% of the weights"
+        in kv.memory_panel(model, weights=1e4 * a_token, tokens=9999).sentence
+    )
     for tokens, share in shares.items():
-        panel = kv.weigh(model.config, weights=100 * a_token, tokens=tokens)
+        panel = kv.memory_panel(model.config, weights=100 * a_token, tokens=tokens)
         assert f", {share} the weights' {count.in_units(100 * a_token)}" in panel.sentence
         figure = panel.picture.figure
         assert figure.axes[0].texts[0].get_text().endswith(f", {share} the weights")
@@ -66,8 +71,8 @@ def test_it_says_how_much_of_the_weights_the_cache_weighs(model):
 
 
 def test_a_stored_notebook_shows_the_picture_and_the_sentence(model):
-    shown, _ = kv.weigh(model)._repr_mimebundle_()
-    assert shown["text/plain"] == repr(kv.weigh(model)) == kv.weigh(model).sentence
+    shown, _ = kv.memory_panel(model)._repr_mimebundle_()
+    assert shown["text/plain"] == repr(kv.memory_panel(model)) == kv.memory_panel(model).sentence
     assert {"image/png", "text/html", "application/vnd.jupyter.widget-view+json"} <= set(shown)
 
 
@@ -76,7 +81,7 @@ def test_a_stored_notebook_shows_the_picture_and_the_sentence(model):
     [
         {"tokens": -1},
         {"tokens": 2.5},
-        {"batch": 0},
+        {"batch_size": 0},
         {"precision": "int3"},
         {"weights": 0},
         {"weights": "1"},
@@ -84,9 +89,9 @@ def test_a_stored_notebook_shows_the_picture_and_the_sentence(model):
 )
 def test_what_cannot_be_weighed_is_refused(model, odd):
     with pytest.raises(ValueError, match=next(iter(odd))):
-        kv.weigh(model, **odd)
+        kv.memory_panel(model, **odd)
 
 
 def test_a_model_that_keeps_no_keys_is_refused():
     with pytest.raises(ValueError, match="mamba"):
-        kv.weigh(small.mamba())
+        kv.memory_panel(small.mamba())

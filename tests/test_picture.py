@@ -61,10 +61,10 @@ def test_sentence_of_the_plain_loop():
         (window(), "; 4 columns out of the window; "),
         (static(), "1 row asks 11 columns; 10 keys and 10 values read, 1 of each written; "),
         (static(), "; 2 slots empty; "),
-        (padded(), "step 0, batch row 1, layer 13, head 8: 5 rows ask 5 columns; "),
+        (padded(), "step 0, sequence 1, layer 13, head 8: 5 rows ask 5 columns; "),
         (padded(), "; 2 columns of padding; "),
         (decode(weights=None), "; attention was not kept"),
-        (square(["before", "new"], [1], ["new"]), "1 of them not as written there in this run"),
+        (square(["earlier", "new"], [1], ["new"]), "1 of them not as written there in this run"),
         (decode(gap=0.13), "not to be trusted: weights times values miss the output by 13%"),
     ],
 )
@@ -108,7 +108,11 @@ def test_sentence_holds_no_control_characters_and_no_lone_surrogates():
         (chunk(), "With the cache: three rows"),
         (square(["new"], [0], ["new"], cached=False), "Without a cache: one row, one column"),
         (
-            square(["read"] * 3 + ["again"] * 3 + ["new"], range(3, 7), ["again"] * 3 + ["new"]),
+            square(
+                ["read"] * 3 + ["recomputed"] * 3 + ["new"],
+                range(3, 7),
+                ["recomputed"] * 3 + ["new"],
+            ),
             "With the cache: four rows, 3 of them again",
         ),
     ],
@@ -154,13 +158,13 @@ def test_output_is_an_image_with_alt_text_a_png_and_the_sentence():
 
 
 def test_png_has_a_palette_is_opaque_small_and_the_same_every_time():
-    picture = kv.side_by_side(plain(10), decode(10))
+    picture = kv.draw_side_by_side(plain(10), decode(10))
     image = Image.open(io.BytesIO(picture.png()))
     assert image.mode == "P"
     assert "transparency" not in image.info
     assert len(picture.png()) < 32_000
     assert len(Picture.from_square(decode(10)).png(sharpness=1)) < 10_000
-    assert picture.png() == kv.side_by_side(plain(10), decode(10)).png()
+    assert picture.png() == kv.draw_side_by_side(plain(10), decode(10)).png()
     assert image.getpixel((0, 0)) == image.getpixel((image.width - 1, image.height - 1))
     assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
@@ -173,8 +177,12 @@ def test_colours_of_roles_reach_the_png_exactly():
         .convert("RGB")
         .getcolors(10**6)
     }
-    wanted = [style.fill(role, s) for role in ("keys", "values") for s in ("new", "again", "read")]
-    wanted += [style.fill(role, s) for role in ("queries", "outputs") for s in ("new", "again")]
+    wanted = [
+        style.fill(role, s) for role in ("keys", "values") for s in ("new", "recomputed", "read")
+    ]
+    wanted += [
+        style.fill(role, s) for role in ("queries", "outputs") for s in ("new", "recomputed")
+    ]
     for color in wanted:
         assert tuple(round(255 * part) for part in mpl.colors.to_rgb(color)) in colors
 
@@ -195,7 +203,7 @@ def test_no_picture_is_wider_than_the_cap_and_what_is_left_out_is_said(n):
     said = f"columns 0 to {left_out - 1} left out, where the newest row puts "
     assert (said in picture.sentence) == (left_out > 0)
     assert any(said in words for words in texts(picture.figure)) == (left_out > 0)
-    pair = kv.side_by_side(plain(n), decode(n))
+    pair = kv.draw_side_by_side(plain(n), decode(n))
     assert pair.width <= 1200
     assert (f"columns 0 to {n - 81} left out" in pair.sentence) == (n > 80)
 
@@ -206,7 +214,7 @@ CROWDED += [make(n) for make in (plain, decode) for n in (3, 11, 23, 37)]
 
 @pytest.mark.parametrize("drawn", CROWDED, ids=lambda drawn: say.square(drawn)[34:50])
 def test_nothing_is_cut_off_and_no_two_texts_overlap(drawn):
-    for picture in (Picture.from_square(drawn), kv.side_by_side(drawn, drawn)):
+    for picture in (Picture.from_square(drawn), kv.draw_side_by_side(drawn, drawn)):
         picture.png()
         inside = picture.figure.bbox
         renderer = picture.figure.canvas.get_renderer()
@@ -235,7 +243,7 @@ def test_shown_once_as_a_cells_last_line_and_leaves_no_figure_open():
     shell.display_pub.publish = lambda *given, **named: shown.append(named)
     try:
         shell.push({"kv": kv, "run": Run([decode()] * 5)})
-        result = shell.run_cell("kv.draw_step(run, 4, 13, 8)", store_history=False)
+        result = shell.run_cell("kv.draw_step(run, step=4, layer=13, head=8)", store_history=False)
     finally:
         shell.display_pub.publish = before
     assert result.success
@@ -249,20 +257,22 @@ def test_shown_once_as_a_cells_last_line_and_leaves_no_figure_open():
 def test_settings_outside_are_untouched_and_do_not_reach_in():
     with mpl.rc_context({"text.usetex": True, "font.size": 31, "path.sketch": (9, 99, 9)}):
         before = dict(mpl.rcParams)
-        picture = kv.side_by_side(plain(10), decode(10))
+        picture = kv.draw_side_by_side(plain(10), decode(10))
         picture.png()
-        kv.plot([0, 1], {"a": [1, 2]}, title="t").png()
+        kv.draw_curves([0, 1], {"a": [1, 2]}, title="t").png()
         assert dict(mpl.rcParams) == before
-    assert picture.png() == kv.side_by_side(plain(10), decode(10)).png()
+    assert picture.png() == kv.draw_side_by_side(plain(10), decode(10)).png()
 
 
 @pytest.mark.parametrize("title", ["pay $_$ now", "costs $5 and $6", r"$\frac$", "a_{b", "100 %"])
 def test_titles_and_names_are_drawn_as_typed_and_nothing_warns(title):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        step = kv.draw_step(Run([decode(tokens=[title] * 7)]), 0, 13, 8, title=title)
-        curves = kv.plot([0, 1], {title: [1, 2]}, title=title, xlabel=title, ylabel=title)
-        lengths = kv.bars({title: 3}, title=title, xlabel=title, levels={title: 2})
+        step = kv.draw_step(
+            Run([decode(tokens=[title] * 7)]), step=0, layer=13, head=8, title=title
+        )
+        curves = kv.draw_curves([0, 1], {title: [1, 2]}, title=title, xlabel=title, ylabel=title)
+        lengths = kv.draw_bars({title: 3}, title=title, xlabel=title, levels={title: 2})
         for picture in (step, curves, lengths):
             picture.png()
             assert title in [words for words in texts(picture.figure)]
@@ -281,7 +291,7 @@ CACHED = Run([prefill(), *(decode(n, step=n - 7) for n in range(8, 12))])
 
 
 def test_side_by_side_of_two_runs_at_one_step():
-    picture = kv.side_by_side(LOOP, CACHED, step=3, layer=13, head=8)
+    picture = kv.draw_side_by_side(LOOP, CACHED, step=3, layer=13, head=8)
     left, right = picture.sentence.removeprefix("left: ").split(". right: ")
     assert left == say.square(plain(10, step=3))
     assert right == say.square(decode(10, step=3))
@@ -291,7 +301,7 @@ def test_side_by_side_of_two_runs_at_one_step():
 
 
 def test_side_by_side_of_two_steps_of_one_run_keeps_every_column_in_its_place():
-    picture = kv.side_by_side(CACHED, CACHED, step=(2, 3), layer=13, head=8)
+    picture = kv.draw_side_by_side(CACHED, CACHED, step=(2, 3), layer=13, head=8)
     left, right = picture.figure.axes[:2]
     assert left.get_xlim() == right.get_xlim()
     assert left.get_ylim() == right.get_ylim()
@@ -300,12 +310,12 @@ def test_side_by_side_of_two_steps_of_one_run_keeps_every_column_in_its_place():
 
 def test_side_by_side_of_two_heads_names_them_and_takes_titles():
     pair = decode(head=8), decode(head=5)
-    assert "Layer 13, head 5: one row" in texts(kv.side_by_side(*pair).figure)
-    assert "Mine" in texts(kv.side_by_side(*pair, titles=("Mine", "Yours")).figure)
+    assert "Layer 13, head 5: one row" in texts(kv.draw_side_by_side(*pair).figure)
+    assert "Mine" in texts(kv.draw_side_by_side(*pair, titles=("Mine", "Yours")).figure)
 
 
 def test_filmstrip_gives_rows_and_columns_of_every_step():
-    picture = kv.filmstrip(CACHED, range(5), 13, 8)
+    picture = kv.draw_filmstrip(CACHED, steps=range(5), layer=13, head=8)
     assert picture.sentence.startswith(
         "layer 13, head 8, with a cache, steps 0, 1, 2, 3, 4: rows asked 7, 1, 1, 1, 1; "
         "columns 7, 8, 9, 10, 11; at the end step 4, layer 13, head 8: 1 row asks 11 columns; "
@@ -313,7 +323,7 @@ def test_filmstrip_gives_rows_and_columns_of_every_step():
     panels = picture.figure.axes[:5]
     assert len({ax.get_xlim() for ax in panels}) == 1
     assert picture.width <= 1200
-    both = kv.filmstrip(LOOP, range(5), 13, 8, against=CACHED)
+    both = kv.draw_filmstrip(CACHED, uncached=LOOP, steps=range(5), layer=13, head=8)
     assert len(both.figure.axes) == 11
     assert "without a cache" in both.sentence
     assert "with a cache" in both.sentence
@@ -322,19 +332,46 @@ def test_filmstrip_gives_rows_and_columns_of_every_step():
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda: kv.draw_step(LOOP, 5, 13, 8), "step 5: this recording has steps 0 to 4"),
-        (lambda: kv.draw_step(LOOP, -1, 13, 8), "step -1: this recording has steps 0 to 4"),
-        (lambda: kv.draw_step(Run([]), 0, 13, 8), "step 0: this recording has no steps"),
-        (lambda: kv.draw_step(LOOP, 1.5, 13, 8), "step: expected a whole number, and got 1.5"),
-        (lambda: kv.draw_step(LOOP, 0, 13, True), "head: expected a whole number, and got True"),
-        (lambda: kv.draw_step(LOOP, 1, 13, 8, span=5), "span 5: expected at least the 8 columns"),
-        (lambda: kv.side_by_side(LOOP, LOOP, step=(1, 2, 3), layer=13, head=8), "step: .* got 3"),
-        (lambda: kv.side_by_side(LOOP, LOOP, layer=13, head=8), "step: .* got None"),
-        (lambda: kv.filmstrip(LOOP, []), "steps: expected at least one step"),
-        (lambda: kv.plot([0, 1], {"a": [1]}, title="t"), "'a': expected 2 numbers"),
-        (lambda: kv.plot([0, 1], {}, title="t"), "expected numbers to draw, and got none"),
-        (lambda: kv.plot([0], {"a": [0]}, title="t", log=True), "at least one number above zero"),
-        (lambda: kv.bars({}, title="t"), "expected numbers to draw"),
+        (
+            lambda: kv.draw_step(LOOP, step=5, layer=13, head=8),
+            "step 5: this recording has steps 0 to 4",
+        ),
+        (
+            lambda: kv.draw_step(LOOP, step=-1, layer=13, head=8),
+            "step -1: this recording has steps 0 to 4",
+        ),
+        (
+            lambda: kv.draw_step(Run([]), step=0, layer=13, head=8),
+            "step 0: this recording has no steps",
+        ),
+        (
+            lambda: kv.draw_step(LOOP, step=1.5, layer=13, head=8),
+            "step: expected a whole number, and got 1.5",
+        ),
+        (
+            lambda: kv.draw_step(LOOP, step=0, layer=13, head=True),
+            "head: expected a whole number, and got True",
+        ),
+        (
+            lambda: kv.draw_step(LOOP, step=1, layer=13, head=8, span=5),
+            "span 5: expected at least the 8 columns",
+        ),
+        (
+            lambda: kv.draw_side_by_side(LOOP, LOOP, step=(1, 2, 3), layer=13, head=8),
+            "step: .* got 3",
+        ),
+        (
+            lambda: kv.draw_side_by_side(LOOP, LOOP, step=None, layer=13, head=8),
+            "step: .* got None",
+        ),
+        (lambda: kv.draw_filmstrip(LOOP, steps=[]), "steps: expected at least one step"),
+        (lambda: kv.draw_curves([0, 1], {"a": [1]}, title="t"), "'a': expected 2 numbers"),
+        (lambda: kv.draw_curves([0, 1], {}, title="t"), "expected numbers to draw, and got none"),
+        (
+            lambda: kv.draw_curves([0], {"a": [0]}, title="t", log=True),
+            "at least one number above zero",
+        ),
+        (lambda: kv.draw_bars({}, title="t"), "expected numbers to draw"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_expected_and_what_came(ask, says):
@@ -346,7 +383,7 @@ def test_bad_input_is_refused_with_what_was_expected_and_what_came(ask, says):
 
 
 def test_plot_names_each_curve_where_it_ends_and_says_where_it_goes():
-    picture = kv.plot(
+    picture = kv.draw_curves(
         range(5),
         {"plain": [6, 7, 8, 9, 10], "cached": [6, 1, 1, 1, 1]},
         title="It grows",
@@ -367,7 +404,7 @@ def test_plot_names_each_curve_where_it_ends_and_says_where_it_goes():
 
 
 def test_names_of_curves_that_end_together_do_not_overlap():
-    picture = kv.plot([0, 1], {"a": [1, 5], "b": [2, 5], "c": [3, 5.01]}, title="t")
+    picture = kv.draw_curves([0, 1], {"a": [1, 5], "b": [2, 5], "c": [3, 5.01]}, title="t")
     picture.png()
     ax = picture.figure.axes[1]
     tops = sorted(t.get_window_extent().y0 for t in ax.texts)
@@ -375,7 +412,7 @@ def test_names_of_curves_that_end_together_do_not_overlap():
 
 
 def test_bars_are_as_long_as_their_numbers():
-    picture = kv.bars({"plain": 23900, "cached": 219}, title="Positions", highlight=["cached"])
+    picture = kv.draw_bars({"plain": 23900, "cached": 219}, title="Positions", highlight=["cached"])
     lengths = [bar.get_width() for bar in picture.figure.axes[1].patches]
     assert lengths == [23900, 219]
     assert picture.sentence == "Positions: plain 23,900, cached 219"
@@ -393,17 +430,17 @@ def test_numbers_are_written_as_a_person_would(value, written):
 # --- what it looks like ---------------------------------------------------------------------
 
 LOOKS = {
-    "pair": lambda: kv.side_by_side(
+    "pair": lambda: kv.draw_side_by_side(
         plain(10, shares=object_share()), decode(10, shares=object_share())
     ),
     "chunk": lambda: Picture.from_square(chunk(), span=11),
-    "odd": lambda: kv.side_by_side(window(), padded()),
+    "odd": lambda: kv.draw_side_by_side(window(), padded()),
     "static": lambda: Picture.from_square(static()),
-    "strip": lambda: kv.filmstrip(LOOP, range(5), 13, 8, against=CACHED),
-    "curves": lambda: kv.plot(
+    "strip": lambda: kv.draw_filmstrip(CACHED, uncached=LOOP, steps=range(5), layer=13, head=8),
+    "curves": lambda: kv.draw_curves(
         range(5), {"plain": [6, 7, 8, 9, 10], "cached": [6, 1, 1, 1, 1]}, title="It grows"
     ),
-    "bars": lambda: kv.bars(
+    "bars": lambda: kv.draw_bars(
         {"right": 4e-5, "wrong": 7}, title="Far", log=True, levels={"rounding": 3e-4}
     ),
 }
@@ -453,23 +490,25 @@ def test_the_courses_first_picture_is_drawn_from_a_real_run(default_model):
             out = model(token, cache=out.cache, use_cache=True)
             ids = torch.cat([ids, token], -1)
         model(ids, use_cache=False)
-    assert kv.draw_step(run, 4, 13, 8).sentence == (
+    assert kv.draw_step(run, step=4, layer=13, head=8).sentence == (
         "step 4, layer 13, head 8: 1 row asks 10 columns; 9 keys and 9 values read, "
         "1 of each written; the store holds 450 KiB; "
         f"' at' attends most to ' object', {LOOKED_AT}%"
     )
-    assert kv.draw_step(run, 5, 13, 8).sentence.endswith(f"to ' object', {LOOKED_AT}%")
+    assert kv.draw_step(run, step=5, layer=13, head=8).sentence.endswith(
+        f"to ' object', {LOOKED_AT}%"
+    )
     with pytest.raises(ValueError, match="layer 12"):
-        kv.draw_step(run, 4, 12, 8)
+        kv.draw_step(run, step=4, layer=12, head=8)
     with pytest.raises(ValueError, match="head 9"):
-        kv.draw_step(run, 4, 13, 9)
+        kv.draw_step(run, step=4, layer=13, head=9)
 
 
 def test_what_is_no_recording_and_what_are_no_steps_are_refused():
     with pytest.raises(TypeError, match="expected a recording"):
-        kv.draw_step(None, 0, 0, 0)
+        kv.draw_step(None, step=0, layer=0, head=0)
     with pytest.raises(ValueError, match="expected several, such as range"):
-        kv.filmstrip([], steps=3)
+        kv.draw_filmstrip([], steps=3)
 
 
 if __name__ == "__main__":

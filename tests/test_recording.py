@@ -179,22 +179,22 @@ def test_generate_has_a_row_for_every_token_but_the_last(llama):
     with record(llama) as run:
         out = llama.generate(small.prompt(5), max_new_tokens=3, do_sample=False)
     assert out.shape[1] == 8
-    assert run.rows == [5, 1, 1] and [s.columns for s in run] == [5, 6, 7]
+    assert run.rows == [5, 1, 1] and [s.visible for s in run] == [5, 6, 7]
     assert run[2].tokens() == out[0, :7].tolist()
-    assert run[2].square(1, 5).columns == ("read",) * 6 + ("new",)
+    assert run[2].square(1, 5).column_states == ("read",) * 6 + ("new",)
 
 
 def test_plain_steps_say_which_rows_were_computed_before(llama):
     with record(llama) as run:
         small.plain_loop(llama, small.prompt(5), 3)
     squares = [step.square(2, 1) for step in run]
-    assert squares[0].columns == ("new",) * 5
-    assert squares[1].columns == squares[1].row_states == ("again",) * 5 + ("new",)
-    assert squares[2].columns == ("again",) * 6 + ("new",)
+    assert squares[0].column_states == ("new",) * 5
+    assert squares[1].column_states == squares[1].row_states == ("recomputed",) * 5 + ("new",)
+    assert squares[2].column_states == ("recomputed",) * 6 + ("new",)
     with record(llama) as other:
         llama(small.prompt(5))
         llama(small.prompt(6, seed=1))
-    assert set(other[1].square(0, 0).columns) == {"new"}
+    assert set(other[1].square(0, 0).column_states) == {"new"}
 
 
 def test_a_row_is_only_said_to_be_computed_again_if_its_key_is_the_same(llama):
@@ -215,11 +215,11 @@ def test_chunked_prefill(llama):
     assert run.rows == [3, 1, 2, 6]
     assert [s.held_before for s in run] == [0, 3, 4, 0]
     square = run[2].square(1, 4)
-    assert square.rows == (4, 5) and square.columns == ("read",) * 4 + ("new",) * 2
+    assert square.row_positions == (4, 5) and square.column_states == ("read",) * 4 + ("new",) * 2
     assert square.masked.tolist() == [[False] * 5 + [True], [False] * 6]
     np.testing.assert_allclose(square.weights, run[3].square(1, 4).weights[4:], atol=1e-5)
     torch.testing.assert_close(run[2].keys[1], whole.layers[1].keys, atol=1e-4, rtol=1e-4)
-    assert set(run[3].square(0, 0).row_states) == {"again"}
+    assert set(run[3].square(0, 0).row_states) == {"recomputed"}
 
 
 @torch.no_grad()
@@ -232,8 +232,8 @@ def test_a_static_cache_shows_its_empty_slots(llama):
         with pytest.raises(ValueError, match="16 slots, 16 of them filled: 1 more"):
             llama(small.prompt(1), cache=cache)
     first, second = run[0].square(0, 0), run[1].square(0, 0)
-    assert first.columns == ("new",) * 12 + ("empty",) * 4
-    assert second.columns == ("read",) * 12 + ("new",) + ("empty",) * 3
+    assert first.column_states == ("new",) * 12 + ("empty",) * 4
+    assert second.column_states == ("read",) * 12 + ("new",) + ("empty",) * 3
     assert [s.held_after for s in run] == [12, 13, 14, 15, 16]
     assert run[1].slots == 16 and run[0].bytes == run[4].bytes == 3 * 2 * 2 * 16 * 22 * 4
     assert np.isnan(second.weights[0, 13:]).all() and second.weights[0, :13].sum() > 0.999
@@ -248,12 +248,12 @@ def test_a_left_padded_batch(llama):
         llama.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False, pad_token_id=0)
     with record(llama) as alone:
         small.cached_loop(llama, ids[1:, 3:], 3)
-    padded, row = run[0].square(1, 3, batch=1), run[2].square(1, 3, batch=1)
-    assert padded.columns == ("pad",) * 3 + ("new",) * 4
+    padded, row = run[0].square(1, 3, sequence=1), run[2].square(1, 3, sequence=1)
+    assert padded.column_states == ("pad",) * 3 + ("new",) * 4
     assert padded.row_states == ("pad",) * 3 + ("new",) * 4
-    assert run[0].square(1, 3, batch=0).columns == ("new",) * 7
-    assert row.columns == ("pad",) * 3 + ("read",) * 5 + ("new",)
-    assert run[2].positions.tolist() == [[8], [5]]
+    assert run[0].square(1, 3, sequence=0).column_states == ("new",) * 7
+    assert row.column_states == ("pad",) * 3 + ("read",) * 5 + ("new",)
+    assert run[2].position_ids.tolist() == [[8], [5]]
     expected = alone[2].square(1, 3).weights
     np.testing.assert_allclose(row.weights[:, 3:], expected, atol=1e-5)
     assert row.masked[0].tolist() == [True] * 3 + [False] * 6
@@ -264,10 +264,10 @@ def test_a_window_keeps_true_places():
     with record(model) as run:
         small.cached_loop(model, small.prompt(7), 4)
     step = run[3]
-    assert step.columns_by_layer[0] == 5 and step.columns == 10
-    assert step.places(0).tolist() == [5, 6, 7, 8, 9]
+    assert step.columns_by_layer[0] == 5 and step.visible == 10
+    assert step.column_positions(0).tolist() == [5, 6, 7, 8, 9]
     square = step.square(0, 0)
-    assert square.columns == ("gone",) * 5 + ("read",) * 4 + ("new",)
+    assert square.column_states == ("dropped",) * 5 + ("read",) * 4 + ("new",)
     assert np.isnan(square.weights[0, :5]).all()
     assert -1 not in step.tokens()
 
@@ -277,7 +277,7 @@ def test_layers_of_two_kinds_have_their_own_columns():
     with record(model) as run:
         small.cached_loop(model, small.prompt(7), 4)
     assert run[3].columns_by_layer == {0: 5, 1: 10, 2: 5}
-    assert "gone" not in run[3].square(1, 0).columns
+    assert "dropped" not in run[3].square(1, 0).column_states
 
 
 def test_layers_without_keys_are_said_to_have_none():
@@ -303,8 +303,8 @@ def test_a_store_filled_before_the_recording_is_said_to_be_from_before(llama):
     with record(llama) as run:
         llama(small.prompt(1), cache=cache)
         llama(small.prompt(1, seed=1), cache=cache)
-    assert run[0].square(0, 0).columns == ("before",) * 4 + ("new",)
-    assert run[1].square(0, 0).columns == ("before",) * 4 + ("read", "new")
+    assert run[0].square(0, 0).column_states == ("earlier",) * 4 + ("new",)
+    assert run[1].square(0, 0).column_states == ("earlier",) * 4 + ("read", "new")
     assert run[1].square(0, 0).tokens[:5] == ("?",) * 4 + (str(small.prompt(1)[0, 0].item()),)
 
 
@@ -394,7 +394,7 @@ def test_a_run_survives_its_file(llama, tmp_path):
     assert repr(back) == repr(run) and back.rows == [5, 1, 1, 1]
     for step, other in zip(run, back, strict=True):
         ours, theirs = step.square(1, 2), other.square(1, 2)
-        assert ours.tokens == theirs.tokens and ours.columns == theirs.columns
+        assert ours.tokens == theirs.tokens and ours.column_states == theirs.column_states
         np.testing.assert_array_equal(ours.weights, theirs.weights)
         assert torch.equal(step.keys[1], other.keys[1]) and torch.equal(step.logits, other.logits)
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]

@@ -44,9 +44,9 @@ def test_both_loops_are_recorded_and_nothing_stays_behind(forge):
     assert first.rows == [6, 7, 8, 9, 10] and second.rows == [6, 1, 1, 1, 1]
     assert [s.held_after for s in second] == [6, 7, 8, 9, 10]
     assert second[4].bytes == 4 * 2 * 2 * 14 * 10 * 4
-    assert second[4].positions.tolist() == [[9]] and not first[4].cached
-    assert first[4].square(3, 5).row_states == ("again",) * 9 + ("new",)
-    assert second[4].square(3, 5).columns == ("read",) * 9 + ("new",)
+    assert second[4].position_ids.tolist() == [[9]] and not first[4].cached
+    assert first[4].square(3, 5).row_states == ("recomputed",) * 9 + ("new",)
+    assert second[4].square(3, 5).column_states == ("read",) * 9 + ("new",)
     torch.testing.assert_close(first[4].attention[3][:, :, -1:], second[4].attention[3])
     assert max(gap for step in second for gap in step.gaps.values()) < 1e-5
     assert vars(forge).keys() == before.keys() and not forge._forward_hooks
@@ -65,7 +65,7 @@ def test_chunks_are_recorded(forge):
     with record(forge) as run:
         for chunk in ids.split([3, 1, 2], dim=1):
             forge(chunk, cache)
-    assert run.rows == [3, 1, 2] and run[2].square(0, 0).rows == (4, 5)
+    assert run.rows == [3, 1, 2] and run[2].square(0, 0).row_positions == (4, 5)
     assert run[2].square(0, 0).masked.tolist() == [[False] * 5 + [True], [False] * 6]
 
 
@@ -89,9 +89,9 @@ def fed_to(name):
 def test_a_column_is_named_by_its_key_wherever_it_stands(name, tokens, new, tmp_path):
     run = fed_to(name)
     square = run[2].square(1, 3)
-    assert square.tokens == tuple(tokens.split()) and square.own == (new,)
-    assert [n for n, state in enumerate(square.columns) if state == "new"] == [new]
-    assert draw_step(run, 2, 1, 3).sentence.count("'71' attends most to") == 1
+    assert square.tokens == tuple(tokens.split()) and square.own_columns == (new,)
+    assert [n for n, state in enumerate(square.column_states) if state == "new"] == [new]
+    assert draw_step(run, step=2, layer=1, head=3).sentence.count("'71' attends most to") == 1
     loaded = Run.load(run.save(tmp_path / "run.npz"))
     assert loaded[2].square(1, 3).tokens == square.tokens
 
@@ -99,7 +99,7 @@ def test_a_column_is_named_by_its_key_wherever_it_stands(name, tokens, new, tmp_
 def test_where_nothing_moved_nothing_is_kept_of_it():
     for step in fed_to("position restarts"):
         square = step.square(0, 0)
-        assert step.moved is None and square.own == square.rows
+        assert step.moved is None and square.own_columns == square.row_positions
 
 
 def test_the_stepper_walks_both_loops(forge):

@@ -319,17 +319,17 @@ def test_no_page_says_an_error_or_asks_for_anything(chrome, built):
 
 def test_what_is_no_notebook_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
-        kv.site.export(tmp_path / "none.ipynb", tmp_path)
+        kv.export_page(tmp_path / "none.ipynb", tmp_path)
     for text in ("no json", "{}", '{"nbformat": 4}'):
         (tmp_path / "odd.ipynb").write_text(text)
         with pytest.raises(ValueError, match="odd.ipynb: expected a notebook"):
-            kv.site.export(tmp_path / "odd.ipynb", tmp_path)
+            kv.export_page(tmp_path / "odd.ipynb", tmp_path)
 
 
 def test_a_title_that_is_markup_is_text(tmp_path):
     path = tmp_path / "made.ipynb"
     path.write_text(browser.notebook([]).replace('"cells": []', f'"cells": [{json.dumps(CELL)}]'))
-    made = site.export(path, tmp_path / "out", links={HOSTILE[0]: '"><b>'}).read_text()
+    made = site.export_page(path, tmp_path / "out", links={HOSTILE[0]: '"><b>'}).read_text()
     assert f"<title>{html.escape(CELL['source'][2:])}</title>" in made
     assert HOSTILE[0] not in made.split("<main>")[0] and '"><b>' not in made
 

@@ -83,7 +83,7 @@ def test_setting_the_state_changes_sentence_and_frame(cached, plain):
         for name, value in change.items():
             setattr(walk, name, value)
         run = cached if walk.cached else plain
-        drawn = kv.draw_step(run, walk.step, walk.layer, walk.head)
+        drawn = kv.draw_step(run, step=walk.step, layer=walk.layer, head=walk.head)
         assert walk.sentence == repr(walk) == drawn.sentence
         assert walk.frame.startswith(b"\x89PNG")
         seen.add(walk.frame)
@@ -129,16 +129,16 @@ def test_one_recording_has_no_other_to_switch_to(cached, plain):
 
 def test_beside_shows_both_runs_without_a_cache_on_the_left(cached, plain):
     walk = kv.stepper(cached, plain, step=3, layer=1, head=2, beside=True)
-    both = kv.side_by_side(plain, cached, step=3, layer=1, head=2, span=PROMPT + NEW - 1)
+    both = kv.draw_side_by_side(plain, cached, step=3, layer=1, head=2, span=PROMPT + NEW - 1)
     assert walk.sentence == both.sentence
     assert walk.size == (both.width, both.height)
 
 
 def test_a_row_of_a_batch(model):
     run = recorded(cached_loop, model, prompt(PROMPT, n_batch=2))
-    assert "batch row 1" in kv.stepper(run, batch=1).sentence
-    with pytest.raises(ValueError, match="batch row 2: this recording has rows 0 to 1"):
-        kv.stepper(run, batch=2)
+    assert "sequence 1" in kv.stepper(run, sequence=1).sentence
+    with pytest.raises(ValueError, match="sequence 2: this recording has rows 0 to 1"):
+        kv.stepper(run, sequence=2)
 
 
 # --- bad input ------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_a_frame_is_sent_with_its_sentence_and_leaves_the_state_alone(cached, pl
     walk = kv.stepper(cached, plain, step=2)
     said, buffers = Asked(walk, monkeypatch)(False, 1, 4, 3)
     assert said["frame"] == [False, 1, 4, 3]
-    assert said["sentence"] == kv.draw_step(plain, 3, 1, 4).sentence
+    assert said["sentence"] == kv.draw_step(plain, step=3, layer=1, head=4).sentence
     assert (walk.step, walk.cached) == (2, True)
     walk.step, walk.layer, walk.head, walk.cached = 3, 1, 4, False
     assert buffers == [walk.frame]
@@ -295,7 +295,7 @@ def test_frames_do_not_depend_on_which_were_drawn_before(cached, plain):
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("more", [0, 4])
 def test_the_legend_names_what_is_drawn(kind, more):
-    square, span = MADE[kind], len(MADE[kind].columns) + more
+    square, span = MADE[kind], len(MADE[kind].column_states) + more
     figure = Picture.from_square(square, span=span).figure
     drawn = {a.get_gid().split(":")[1] for a in figure.axes[-1].collections}
     assert frames.states(square, span) & style.STATES.keys() == drawn
@@ -303,15 +303,22 @@ def test_the_legend_names_what_is_drawn(kind, more):
 
 def test_one_legend_for_all_steps(cached, plain):
     walk = kv.stepper(cached, plain)
-    assert walk._frames._room["states"] >= {"new", "again", "read", "masked", "not computed", "ink"}
-    assert "again" not in kv.stepper(cached)._frames._room["states"]
+    assert walk._frames._room["states"] >= {
+        "new",
+        "recomputed",
+        "read",
+        "masked",
+        "not computed",
+        "ink",
+    }
+    assert "recomputed" not in kv.stepper(cached)._frames._room["states"]
 
 
 def test_a_layer_that_says_more_has_the_same_size_as_the_others():
     run = recorded(cached_loop, gemma3(), prompt(PROMPT))
     run[6].gaps[0] = 0.5  # a window's columns and a doubt: one line more than the others have
     walk = kv.stepper(run)
-    assert {"gone", "read"} <= walk._frames._room["states"]
+    assert {"dropped", "read"} <= walk._frames._room["states"]
     assert walk._frames._room["least"] == 3
     for layer, step in ((0, 6), (1, 6), (0, 0)):
         squares = walk._frames._squares(True, layer, 0, step)
@@ -379,7 +386,7 @@ def test_its_cell_shows_a_picture_and_words_where_no_widget_runs(cached, plain, 
     assert shown["text/plain"] == repr(walk) == walk.sentence
     assert shown["application/vnd.jupyter.widget-view+json"]["model_id"] == walk.model_id
     alt = html.unescape(re.search(r'<img alt="([^"]*)"', shown["text/html"])[1])
-    strip = kv.filmstrip(plain, range(6), 1, 2, against=cached)
+    strip = kv.draw_filmstrip(cached, uncached=plain, steps=range(6), layer=1, head=2)
     assert alt == strip.sentence
     assert base64.b64decode(shown["image/png"]) == strip.png()
     assert looks["image/png"] == {"width": strip.width, "height": strip.height}
@@ -435,8 +442,8 @@ def test_the_name_stays_a_function_whatever_is_imported():
     import kvviz.widgets.frames  # noqa: F401
     import kvviz.widgets.stepper  # noqa: F401
 
-    assert callable(kv.stepper) and kv.Stepper is Stepper
-    assert "stepper" in kv.__all__ and "Stepper" in dir(kv)
+    assert callable(kv.stepper)
+    assert "stepper" in kv.__all__ and "stepper" in dir(kv)
 
 
 def test_the_page_asks_nobody_but_python():
@@ -446,7 +453,10 @@ def test_the_page_asks_nobody_but_python():
 
 
 def test_said_and_drawn_are_one(cached, plain):
-    assert picture.said([cached[2].square(0, 1)]) == kv.draw_step(cached, 2, 0, 1).sentence
+    assert (
+        picture.said([cached[2].square(0, 1)])
+        == kv.draw_step(cached, step=2, layer=0, head=1).sentence
+    )
     artists = Picture.from_square(cached[2].square(0, 1)).figure.axes[0].collections
     assert ("keys", 6) in draw.cells(artists)
 
@@ -471,7 +481,7 @@ def test_each_cell_is_where_the_browser_is_told_it_is(cached, plain, beside):
                 if share is not None:
                     right = 255 * style.ink(share / 100)
                     assert np.abs(pixels[y, x] - right).max() <= 9, (row, column)
-    assert message["cells"][-1]["rows"] == [cached[3].columns - 1]
+    assert message["cells"][-1]["rows"] == [cached[3].visible - 1]
     json.dumps(message)
 
 

@@ -160,9 +160,9 @@ BAD = {
         TypeError,
         dict(forge_class=KVCache),
     ),
-    "n must be at least 3": (ValueError, dict(n=2)),
+    "n_new must be at least 3": (ValueError, dict(n_new=2)),
     "one prompt, ids of shape": (ValueError, dict(ids=torch.ones(2, 3, dtype=torch.int64))),
-    "at most 97 tokens, held and fed, got 98": (ValueError, dict(ids=small.prompt(90), n=9)),
+    "at most 97 tokens, held and fed, got 98": (ValueError, dict(ids=small.prompt(90), n_new=9)),
     "expected a Llama": (ValueError, dict(model="llama")),
 }
 

@@ -60,7 +60,7 @@ def test_all_heads_need_attention_and_a_layer_that_is_there(runs):
 
 def test_one_new_cell_an_edge_and_one_new_row_light_up(runs):
     _, plain = runs
-    picture = kv.overlay(plain, steps=(2, 3), layer=1, head=4)
+    picture = kv.draw_overlay(plain, steps=(2, 3), layer=1, head=4)
     states = drawn(picture)
     for role in ("keys", "values", "queries", "outputs"):
         found = [states[role, place] for place in range(9)]
@@ -73,7 +73,7 @@ def test_one_new_cell_an_edge_and_one_new_row_light_up(runs):
 
 
 def test_with_a_cache_the_rest_was_not_computed(runs):
-    picture = kv.overlay(runs[0], steps=(2, 3), layer=1, head=4)
+    picture = kv.draw_overlay(runs[0], steps=(2, 3), layer=1, head=4)
     assert picture.sentence.endswith("1 new row; the rest was not computed again")
     assert drawn(picture)["keys", 8] == "new" and drawn(picture)["keys", 0] == "same"
 
@@ -85,7 +85,7 @@ def test_what_moved_is_counted():
         for n in (6, 7):
             free = torch.zeros(1, 1, n, n)
             model(ids[:, :n], attention_mask=free, use_cache=False)
-    picture = kv.overlay(run, steps=(0, 1), layer=0, head=0)
+    picture = kv.draw_overlay(run, steps=(0, 1), layer=0, head=0)
     assert "nothing else moved" not in picture.sentence
     assert int(picture.sentence.split("again, ")[1].split()[0]) > 10
 
@@ -93,7 +93,7 @@ def test_what_moved_is_counted():
 @pytest.mark.parametrize("steps", [(3, 2), (2, 2), (1, 2, 3)])
 def test_two_steps_the_earlier_first(runs, steps):
     with pytest.raises(ValueError, match="expected two, the earlier first"):
-        kv.overlay(runs[1], steps=steps, layer=0, head=0)
+        kv.draw_overlay(runs[1], steps=steps, layer=0, head=0)
 
 
 def test_two_steps_of_one_text():
@@ -102,7 +102,7 @@ def test_two_steps_of_one_text():
         model(small.prompt(5), use_cache=False)
         model(small.prompt(6, seed=3), use_cache=False)
     with pytest.raises(ValueError, match="expected one text"):
-        kv.overlay(run, steps=(0, 1), layer=0, head=0)
+        kv.draw_overlay(run, steps=(0, 1), layer=0, head=0)
 
 
 # -- a moving picture ----------------------------------------------------------------------------
@@ -117,9 +117,10 @@ class Images(HTMLParser):
 
 
 def test_each_frame_is_the_steppers(runs, tmp_path):
-    made = kv.animate(*runs[:1], tmp_path / "decode.gif", runs[1], layer=1, head=4, seconds=0.5)
+    made = kv.animate(*runs, layer=1, head=4, seconds=0.5)
+    path = made.save(tmp_path / "decode.gif")
     walk = kv.stepper(*runs, layer=1, head=4, beside=True)
-    gif = Image.open(made.path)
+    gif = Image.open(path)
     assert gif.n_frames == 5 and gif.mode == "P" and gif.info["loop"] == 0
     for step in range(5):
         gif.seek(step)
@@ -138,8 +139,8 @@ def test_each_frame_is_the_steppers(runs, tmp_path):
 
 
 def test_one_run_and_some_steps(runs, tmp_path):
-    made = kv.animate(runs[0], tmp_path / "one.gif", steps=[0, 4])
-    assert Image.open(made.path).n_frames == 2
+    made = kv.animate(runs[0], steps=[0, 4])
+    assert Image.open(io.BytesIO(made.gif)).n_frames == 2
 
 
 @pytest.mark.parametrize(
@@ -155,10 +156,10 @@ def test_one_run_and_some_steps(runs, tmp_path):
 def test_bad_input_is_refused_and_nothing_is_written(runs, tmp_path, given, message):
     path = tmp_path / given.pop("path", "decode.gif")
     with pytest.raises(ValueError, match=message):
-        kv.animate(runs[0], path, **given)
+        kv.animate(runs[0], **given).save(path)
     assert not list(tmp_path.iterdir())
 
 
 def test_what_was_there_stays_where_nothing_can_be_written(runs, tmp_path):
     with pytest.raises(OSError):
-        kv.animate(runs[0], tmp_path / "nowhere" / "decode.gif", steps=[0])
+        kv.animate(runs[0], steps=[0]).save(tmp_path / "nowhere" / "decode.gif")

@@ -16,8 +16,8 @@ def main() -> None:
             model.generate(ids, max_new_tokens=9, do_sample=False, use_cache=use_cache)
         runs.append(run)
     plain, cached = runs
-    kv.side_by_side(plain, cached, step=4, layer=13, head=8).save(STILL)
-    kv.animate(cached, MOVING, plain, layer=13, head=8)
+    kv.draw_side_by_side(plain, cached, step=4, layer=13, head=8).save(STILL)
+    kv.animate(cached, uncached=plain, layer=13, head=8).save(MOVING)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def build(folder: Path, paths: list[Path]) -> list[Path]:
         links = {"All notebooks": "../" * len(where.parts) + "index.html"}
         if solution(path) in paths:
             links["Solution"] = solution(path).relative_to(COURSE).with_suffix(".html").as_posix()
-        made.append(site.export(path, folder / where, links=links))
+        made.append(site.export_page(path, folder / where, links=links))
     return [*made, page.write(folder / "index.html", index(paths))]
 
 

@@ -21,7 +21,9 @@ CHUNKS = (3, 1, 2)
 EARLIER = 7  # tokens of the text that each cache has held before
 
 
-def check_cache(cache_class=KVCache, forge_class=Forge, *, model=None, ids=None, n=12) -> Verdict:
+def check_cache(
+    cache_class=KVCache, forge_class=Forge, *, model=None, ids=None, n_new=12
+) -> Verdict:
     """Judge a cache, or a forge, of your own: tokens, logits, keys and values, chunks, and work.
 
     Args:
@@ -29,11 +31,11 @@ def check_cache(cache_class=KVCache, forge_class=Forge, *, model=None, ids=None,
         forge_class: `Forge`, or a subclass of it.
         model: a Llama of `transformers` whose weights to use; the small random model if None.
         ids: (1, p) tokens to begin with, six by default.
-        n: new tokens, at least 3, chosen greedily by the right forge without a cache.
+        n_new: new tokens, at least 3, chosen greedily by the right forge without a cache.
 
     Raises:
         TypeError: not a class, or a forge_class that is no `Forge`.
-        ValueError: ids of another shape, n below 3, or more tokens than the model has places for.
+        ValueError: ids of another shape, n_new below 3, or more tokens than the model has places for.
             A mistake in the classes raises nothing: the verdict tells it.
     """
     for name, kind in (("cache_class", cache_class), ("forge_class", forge_class)):
@@ -41,36 +43,38 @@ def check_cache(cache_class=KVCache, forge_class=Forge, *, model=None, ids=None,
             raise TypeError(f"{name}: expected a class, got an instance, {kind!r}")
     if not issubclass(forge_class, Forge):
         raise TypeError(f"forge_class: expected a subclass of Forge, got {forge_class.__name__}")
-    if not isinstance(n, int) or n < 3:
-        raise ValueError(f"n must be at least 3, for two decode steps to compare, and got {n!r}")
-    right = Right(model, ids, n)
+    if not isinstance(n_new, int) or n_new < 3:
+        raise ValueError(
+            f"n_new must be at least 3, for two decode steps to compare, and got {n_new!r}"
+        )
+    right = Right(model, ids, n_new)
     if right.text.unique().numel() * 2 <= right.text.numel():
-        other = judged(Right(model, n=n), cache_class, forge_class)
+        other = judged(Right(model, n=n_new), cache_class, forge_class)
         if not other.passed:
             says = "found with another text: yours repeats itself, and equal tokens hide mistakes"
             return replace(other, remarks=(says,))
     return judged(right, cache_class, forge_class)
 
 
-class Gap(NamedTuple):
+class LogitGap(NamedTuple):
     """Largest difference between two ways of computing the same logits, and the largest logit."""
 
     size: float
     scale: float
 
 
-def gap(
-    cache_class=KVCache, forge_class=Forge, *, model=None, ids=None, n=12, dtype=torch.float32
-) -> Gap:
+def logit_gap(
+    cache_class=KVCache, forge_class=Forge, *, model=None, ids=None, n_new=12, dtype=torch.float32
+) -> LogitGap:
     """How far the logits of prompt and decode are from one pass without a cache.
 
     Arguments as in `check_cache`; `dtype` is what both are computed in. In float64 a gap of
     rounding falls by eight or nine digits, and that of a bug does not move (IEEE 754: 24 and 53
     significant bits).
     """
-    right = Right(model, ids, n, dtype)
+    right = Right(model, ids, n_new, dtype)
     logits, _ = _Trial(right, cache_class, forge_class).decode(keep=())
-    return Gap(float((logits - right.logits).abs().max()), float(right.logits.abs().max()))
+    return LogitGap(float((logits - right.logits).abs().max()), float(right.logits.abs().max()))
 
 
 class Right:

@@ -58,7 +58,7 @@ def in_steps(run, p, text):
         found = _cause_at(step, written, text, p, run)
         if found:
             return *found, step.index
-        written = step.columns
+        written = step.visible
     return None
 
 
@@ -68,7 +68,7 @@ def _cause_at(step, written, text, p, run):
     at = f"step {step.index}"
     if step.index == 0 and held:
         return stale(run, "Your loop")
-    positions = step.positions[0].tolist()
+    positions = step.position_ids[0].tolist()
     if held == written and fed == text[written : written + new]:
         if positions == list(range(held, held + new)):
             return None
@@ -201,7 +201,7 @@ def not_greedy(run, first):
     """From step `first` on, the first choice without the highest score, as `of` gives it."""
     for before, step in zip(run[first:], run[first + 1 :], strict=False):
         best, fed = int(before.logits[0].argmax()), int(step.token_ids[0, 0])
-        if step.held_before == before.columns and step.fed == 1 and fed != best:
+        if step.held_before == before.visible and step.fed == 1 and fed != best:
             return (
                 f"step {step.index}: {run.label(fed)!r} was chosen, but {run.label(best)!r} had "
                 "the highest score",

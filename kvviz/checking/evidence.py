@@ -27,7 +27,7 @@ class Scene:
         self.held = step.before.get(layer, step.held_before if turn is None else 0)
         self.places = torch.arange(self.end)
         if turn is None and self.held == written:  # the library's windows and slabs know theirs
-            self.places = step.places(layer)
+            self.places = step.column_positions(layer)
         self.query, self.keys, self.values, self.output = (step.kept[n][layer][0] for n in SEEN)
         if len(self.places) == self.keys.shape[1]:  # an empty slot holds nothing
             self.keys, self.values = (x[:, self.places >= 0] for x in (self.keys, self.values))

@@ -19,7 +19,7 @@ from kvviz.recording.step import Step
 GATE = 1e-5  # largest gap allowed, over the largest number compared, in float32
 
 
-def check(loop, model, ids, n: int, *, tokenizer=None) -> Verdict:
+def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
     """Judge `loop(model, ids, n)`, a greedy loop that keeps keys and values.
 
     Args:
@@ -27,18 +27,21 @@ def check(loop, model, ids, n: int, *, tokenizer=None) -> Verdict:
             early at an end-of-text token.
         model: any causal decoder that `record` takes.
         ids: (1, p) token ids.
-        n: new tokens, at least 3, so that two decode steps can be compared.
+        n_new: new tokens, at least 3, so that two decode steps can be compared.
         tokenizer: gives the tokens their text; that of `load_model` is known already.
 
     Raises:
-        ValueError: ids of another shape, or n below 3. A mistake in the loop raises nothing: the
+        ValueError: ids of another shape, or n_new below 3. A mistake in the loop raises nothing: the
             verdict tells it, an exception of the loop's own included.
     """
     if not isinstance(ids, torch.Tensor) or ids.ndim != 2 or ids.shape[0] != 1 or not ids.numel():
         got = tuple(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
         raise ValueError(f"check takes one prompt, ids of shape (1, p), and got {got}")
-    if not isinstance(n, int) or n < 3:
-        raise ValueError(f"n must be at least 3, for two decode steps to compare, and got {n!r}")
+    if not isinstance(n_new, int) or n_new < 3:
+        raise ValueError(
+            f"n_new must be at least 3, for two decode steps to compare, and got {n_new!r}"
+        )
+    n = n_new
     reference = _Reference.of(model, ids, n)
     out, run, verdict = _recorded(loop, model, ids, n, tokenizer)
     if verdict and verdict.cause == "raised":
@@ -241,7 +244,7 @@ def _logits(run, reference, p, limit):
     """Each step's last row against the uncached loop's at the same place."""
     compared = _Compared()
     for step in run:
-        place = step.columns - 1
+        place = step.visible - 1
         if p - 1 <= place < min(limit, p - 1 + len(reference.logits)):
             right = reference.logits[place - p + 1]
             gap = float((step.logits - right).abs().max() / right.abs().max())
@@ -254,7 +257,7 @@ def _entries(run, reference, limit):
     compared, whole = _Compared(), reference.whole
     for step in run:
         for layer in step.layers:
-            places = step.places(layer)
+            places = step.column_positions(layer)
             for name in ("keys", "values"):
                 ours, right = step.kept[name][layer][0], whole.kept[name][layer][0]
                 good = (places >= 0) & (places < min(limit, right.shape[1]))

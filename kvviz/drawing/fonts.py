@@ -1,6 +1,5 @@
-"""Token text made safe to read: any text in, something drawn or said out, and never a warning."""
+"""Fonts for any text: every character drawn or written out, and never a warning."""
 
-import unicodedata
 from bisect import bisect_right
 from functools import cache, lru_cache
 from pathlib import Path
@@ -8,47 +7,12 @@ from pathlib import Path
 import matplotlib
 from matplotlib.font_manager import FontProperties, fontManager, get_font
 
+from kvviz.tokens import escaped, visible
+
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 REGULAR, BOLD = str(FONTS / "DejaVuSans.ttf"), str(FONTS / "DejaVuSans-Bold.ttf")
 # Their character tables lie: letters sit where other characters belong.
 _NO_FALLBACK = ("cm", "STIXSize", "STIXNon", "Last Resort")
-# Marks and letters that show nothing, though their categories are those of things seen.
-_BLANK = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0x1D159}
-_BLANK |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
-_SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\0": r"\0", "\ufffd": r"\ufffd"}
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
-
-
-def visible(token: str) -> str:
-    """`token` with everything that cannot be seen written out; the same on every machine."""
-    seen = []
-    for character in token:
-        unseen = unicodedata.category(character) in ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
-        unseen |= ord(character) in _BLANK
-        odd_space = character != " " and unicodedata.category(character) == "Zs"
-        seen.append(
-            _SHORT.get(character) or (_escape(character) if unseen or odd_space else character)
-        )
-    if seen and unicodedata.category(seen[0][0])[0] == "M":
-        seen.insert(0, "◌")  # a mark needs something to sit on
-    return "".join(seen)
-
-
-def quoted(token: str, quote: str = "'") -> str:
-    """`token` in quotes, for a sentence; text that runs right to left cannot turn the sentence."""
-    text = f"{quote}{visible(token)}{quote}"
-    turns = any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in text)
-    return f"\u2068{text}\u2069" if turns else text
 
 
 @cache
@@ -76,7 +40,7 @@ def set_in(words: str, *, bold: bool = False) -> tuple[str, str]:
         if other and all(ord(character) in _glyphs(other) for character in words):
             return words, other
         has = {character: character for character in words if character not in missing}
-        words = "".join(has.get(c) or _SHORT.get(c) or _escape(c) for c in words)
+        words = "".join(has.get(c) or escaped(c) for c in words)
     return words, path
 
 

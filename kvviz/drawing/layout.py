@@ -111,7 +111,7 @@ def corner(ax) -> list[float]:
 
 
 def _widest(squares) -> int:
-    return max(len(square.columns) for square in squares)
+    return max(len(square.column_states) for square in squares)
 
 
 def _limit(squares, strip: bool) -> int:

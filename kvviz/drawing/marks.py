@@ -91,9 +91,9 @@ def mark(role: str, state: str, x, y, size: float = 1.0) -> list:
     bar, dash = np.array([[[-0.26, 0.2], [0.26, 0.2], [0.26, 0.3], [-0.26, 0.3]]])[0], _bar(0.13)
     turn = np.array([[1, 1], [-1, 1]]) * 2**-0.5
     shapes, color = {
-        "again": ([dot], style.PAPER),
-        "before": ([bar], style.ROLES[role]),
-        "gone": ([1.4 * dash @ turn, 1.4 * dash @ turn.T], style.FAINT),
+        "recomputed": ([dot], style.PAPER),
+        "earlier": ([bar], style.ROLES[role]),
+        "dropped": ([1.4 * dash @ turn, 1.4 * dash @ turn.T], style.FAINT),
         "pad": ([dash], style.FAINT),
     }.get(state, ([], None))
     looks = {"facecolors": color, "linewidths": 0, "gid": f"{role}:{state}:mark"}

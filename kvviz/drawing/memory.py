@@ -6,6 +6,7 @@ from numbers import Real
 import numpy as np
 from matplotlib.axes import Axes
 
+from kvviz import tokens
 from kvviz.count import UNITS, in_units
 from kvviz.drawing import charts as chart
 from kvviz.drawing import fonts as text
@@ -113,7 +114,7 @@ def _memory_said(tops, x, limit, failed, xlabel) -> str:
     said = [f"{n} request{'s' * (n > 1)} over {when}"]
     said += [f"at most {in_units(round(tops[-1][most]))} held, at {xlabel} {chart.number(x[most])}"]
     fails = [
-        f"{text.quoted(str(name))} failed at {xlabel} {chart.number(at)}"
+        f"{tokens.quoted(str(name))} failed at {xlabel} {chart.number(at)}"
         for name, at in sorted(failed.items(), key=lambda fail: fail[1])
     ]
     fails = fails if len(fails) <= FEW else [f"{len(fails)} failed, the first: {fails[0]}"]

@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from kvviz import files
 from kvviz.drawing import charts as chart
 from kvviz.drawing import layout, style
 from kvviz.drawing import sentences as say
@@ -78,9 +79,7 @@ class Picture:
 
     def save(self, path) -> Path:
         """Write the PNG to `path`."""
-        path = Path(path)
-        path.write_bytes(self.png())
-        return path
+        return files.write_whole(path, self.png())
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
         image, data = tag("png", self.png(), self.sentence, self.width)
@@ -91,7 +90,16 @@ class Picture:
         return self.sentence
 
 
-def draw_step(run, step: int, layer: int, head: int, *, batch=0, span=None, title=None) -> Picture:
+def draw_step(
+    run,
+    *,
+    step: int = 0,
+    layer: int | None = None,
+    head: int = 0,
+    sequence=0,
+    span=None,
+    title=None,
+) -> Picture:
     """One head's square at one step, with its four edges: keys, values, queries and outputs.
 
     Args:
@@ -99,27 +107,27 @@ def draw_step(run, step: int, layer: int, head: int, *, batch=0, span=None, titl
         title: instead of what there is to see.
 
     Raises:
-        ValueError: no such step, layer, head or batch row in this recording, or too small a span.
+        ValueError: no such step, layer, head or sequence in this recording, or too small a span.
     """
-    square = _square(run, step, layer, head, batch)
+    square = _square(run, step, layer, head, sequence)
     return Picture.from_square(square, span=span, title=title)
 
 
-def side_by_side(
-    left, right, *, step=None, layer=None, head=None, batch=0, span=None, titles=None
+def draw_side_by_side(
+    left, right=None, *, step=0, layer=None, head=0, sequence=0, span=None, titles=None
 ) -> Picture:
     """Two squares beside each other: two runs at one step, one run at two steps, two heads.
 
     Args:
-        left, right: runs, or squares.
-        step, layer, head, batch: one number for both, or a pair.
+        left, right: runs, or squares; the same run twice if `right` is left out.
+        step, layer, head, sequence: one number for both, or a pair.
         titles: a pair, instead of what there is to see.
 
     Raises:
         ValueError: as `draw_step`.
     """
-    head = 0 if head is None else head
-    asked = {"step": step, "layer": layer, "head": head, "batch": batch}
+    right = left if right is None else right
+    asked = {"step": step, "layer": layer, "head": head, "sequence": sequence}
     pairs = [_pair(name, given) for name, given in asked.items()]
     squares = [
         side if hasattr(side, "row_states") else _square(side, *(pair[i] for pair in pairs))
@@ -134,15 +142,15 @@ def side_by_side(
     return _picture(squares, span=span, titles=_pair("titles", titles) if titles else seen)
 
 
-def filmstrip(
-    run, steps: Iterable[int] | None = None, layer=None, head: int = 0, *, batch=0, against=None
+def draw_filmstrip(
+    run, uncached=None, *, steps: Iterable[int] | None = None, layer=None, head=0, sequence=0
 ) -> Picture:
     """The same square at several steps, all laid out alike, small and in a line.
 
     Args:
         steps: the first six unless given.
         layer: the first that was kept unless given.
-        against: another run, drawn under the first.
+        uncached: a recording of the same prompt without a cache, drawn above the first.
 
     Raises:
         ValueError: no steps, or as `draw_step`.
@@ -152,8 +160,8 @@ def filmstrip(
     steps = list(range(min(len(run), 6)) if steps is None else steps)
     if not steps:
         raise ValueError("steps: expected at least one step, and got none")
-    runs = [run] if against is None else [run, against]
-    squares = [_square(each, step, layer, head, batch) for each in runs for step in steps]
+    runs = [run] if uncached is None else [uncached, run]
+    squares = [_square(each, step, layer, head, sequence) for each in runs for step in steps]
     return _picture(squares, strip=len(steps))
 
 
@@ -182,11 +190,11 @@ def _pair(name: str, given) -> tuple:
     return tuple(given)
 
 
-def _square(run, step, layer, head, batch):
+def _square(run, step, layer, head, sequence):
     """The square asked for, or a ValueError that says what there is."""
     if not hasattr(run, "__getitem__"):
         raise TypeError(f"expected a recording, as kv.record gives it, and got {run!r}")
-    for name, given in {"step": step, "head": head, "batch": batch}.items():
+    for name, given in {"step": step, "head": head, "sequence": sequence}.items():
         if isinstance(given, bool) or not isinstance(given, int | np.integer):
             raise ValueError(f"{name}: expected a whole number, and got {given!r}")
     if not 0 <= step < len(run):
@@ -195,13 +203,13 @@ def _square(run, step, layer, head, batch):
     taken = run[int(step)]
     if layer is None:
         layer = next(iter(getattr(taken, "attention", None) or taken.layers))
-    return taken.square(layer, head, batch)
+    return taken.square(layer, head, sequence)
 
 
-def plot(
-    x, lines: Mapping, *, title: str, xlabel="", ylabel="", sentence=None, log=False, levels=None
+def draw_curves(
+    x, curves: Mapping, *, title: str, xlabel="", ylabel="", sentence=None, log=False, levels=None
 ) -> Picture:
-    """Curves `lines` {name: y} over `x`, each named where it ends.
+    """Curves `curves` {name: y} over `x`, each named where it ends.
 
     Args:
         title: what to see.
@@ -213,7 +221,7 @@ def plot(
         ValueError: nothing to draw, lengths that differ, or a logarithm of nothing positive.
     """
     x = np.asarray(x)
-    lines = {name: np.asarray(y, dtype=float) for name, y in lines.items()}
+    lines = {name: np.asarray(y, dtype=float) for name, y in curves.items()}
     for name, y in lines.items():
         if y.shape != x.shape or x.ndim != 1:
             raise ValueError(f"{name!r}: expected {len(x)} numbers, one for each x; got {y.shape}")
@@ -232,14 +240,14 @@ def plot(
     return Picture(figure, sentence or f"{title}: {'; '.join([*ends, *marked])}; {over}")
 
 
-def bars(
+def draw_bars(
     values: Mapping, *, title: str, xlabel="", sentence=None, log=False, levels=None, highlight=()
 ) -> Picture:
     """A bar for each of `values` {name: length}, its number at its end.
 
     Args:
         highlight: names of bars that stand out.
-        title, sentence, log, levels: as in `plot`; here the x axis is the logarithmic one.
+        title, sentence, log, levels: as in `draw_curves`; here the x axis is the logarithmic one.
 
     Raises:
         ValueError: nothing to draw, or a logarithm of nothing positive.

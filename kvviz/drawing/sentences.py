@@ -1,7 +1,7 @@
 """A square in words: title, numbers and the sentence that is a picture's text twin."""
 
+from kvviz import tokens
 from kvviz.count import in_units
-from kvviz.drawing import fonts as text
 from kvviz.drawing import square as draw
 
 _WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -15,11 +15,11 @@ def count(n: int, thing: str) -> str:
 
 def tally(square) -> dict[str, int]:
     """How many columns are new, again, read, before, pad, empty and gone; and of `rows` asked."""
-    states = ("new", "again", "read", "before", "pad", "empty", "gone")
-    found = {state: square.columns.count(state) for state in states}
+    states = ("new", "recomputed", "read", "earlier", "pad", "empty", "dropped")
+    found = {state: square.column_states.count(state) for state in states}
     asked = [state for state in square.row_states if state != "pad"]
-    seen = sum(found[state] for state in ("new", "again", "read", "before"))
-    return found | {"rows": len(asked), "rows again": asked.count("again"), "seen": seen}
+    seen = sum(found[state] for state in ("new", "recomputed", "read", "earlier"))
+    return found | {"rows": len(asked), "rows recomputed": asked.count("recomputed"), "seen": seen}
 
 
 def title(square, named: str | None = None) -> str:
@@ -33,17 +33,20 @@ def title(square, named: str | None = None) -> str:
         see, named = "every row at once", named or "Prefill"
     else:
         see = f"{_WORDS[n['rows']] if n['rows'] < len(_WORDS) else n['rows']} rows"
-        see += f", {n['rows again']} of them again" if n["rows again"] else ""
+        see += f", {n['rows recomputed']} of them again" if n["rows recomputed"] else ""
     return f"{named or ('With the cache' if square.cached else 'Without a cache')}: {see}"
 
 
 def numbers(square) -> list[str]:
     """This step's numbers, in parts: `fed 1 token`, `computed 1 row`, ..."""
     n = tally(square)
-    parts = [f"fed {count(square.fed, 'token')}", f"computed {count(len(square.rows), 'row')}"]
-    if n["rows again"]:
-        parts.append(f"{n['rows again']} of them for the second time or more")
-    held, wrote = n["read"] + n["before"], n["new"] + n["again"]
+    parts = [
+        f"fed {count(square.fed, 'token')}",
+        f"computed {count(len(square.row_positions), 'row')}",
+    ]
+    if n["rows recomputed"]:
+        parts.append(f"{n['rows recomputed']} of them for the second time or more")
+    held, wrote = n["read"] + n["earlier"], n["new"] + n["recomputed"]
     if square.cached and held:
         parts.append(f"read {_pairs(held)}, wrote {wrote} of each")
     elif square.cached:
@@ -80,16 +83,16 @@ def square(square, start: int = 0) -> str:
     """The sentence: the same facts that are drawn, from the same data, in whole percents."""
     n, row = tally(square), draw.newest(square)
     where = [f"step {square.step}", f"layer {square.layer}", f"head {square.head}"]
-    if square.batch or n["pad"]:
-        where.insert(1, f"batch row {square.batch}")
-    held, made = n["read"] + n["before"], n["new"] + n["again"]
+    if square.sequence or n["pad"]:
+        where.insert(1, f"sequence {square.sequence}")
+    held, made = n["read"] + n["earlier"], n["new"] + n["recomputed"]
     asks = "asks" if n["rows"] == 1 else "ask"
     clauses = [f"{count(n['rows'], 'row')} {asks} {count(n['seen'], 'column')}"]
     if square.cached and held:
         clauses.append(f"{_pairs(held)} read, {made} of each written")
     else:
         clauses.append(f"{_pairs(made)} {'written' if square.cached else 'computed'}")
-    clauses[-1] += f", {n['again']} of each again" if n["again"] else ""
+    clauses[-1] += f", {n['recomputed']} of each again" if n["recomputed"] else ""
     clauses += [f"the store holds {held_bytes(square)}"] if held_bytes(square) else []
     clauses += _odd(n)
     if square.weights is None:
@@ -120,33 +123,33 @@ def _pairs(n: int) -> str:
 
 def _odd(n: dict[str, int]) -> list[str]:
     """Clauses for columns that are out of the ordinary."""
-    parts = [f"{n['before']} of them not as written there in this run"] if n["before"] else []
-    parts += [f"{count(n['gone'], 'column')} out of the window"] if n["gone"] else []
+    parts = [f"{n['earlier']} of them not as written there in this run"] if n["earlier"] else []
+    parts += [f"{count(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
     parts += [f"{count(n['empty'], 'slot')} empty"] if n["empty"] else []
     return parts + ([f"{count(n['pad'], 'column')} of padding"] if n["pad"] else [])
 
 
 def _most(square, row: int) -> str:
     """Where the newest row's attention goes."""
-    asking, found = text.quoted(asks(square, row)), most(square, row)
+    asking, found = tokens.quoted(asks(square, row)), most(square, row)
     return f"{asking} attends {'most ' * (not found.endswith('nothing'))}{found}"
 
 
 def asks(square, row: int) -> str:
     """The token that this row belongs to."""
-    return square.tokens[square.own[row]]
+    return square.tokens[square.own_columns[row]]
 
 
 def most(square, row: int) -> str:
     """`to ' object', 96%`; the first of equals, so it is always the same."""
-    own, weights = square.own[row], square.weights[row]
+    own, weights = square.own_columns[row], square.weights[row]
     pairs = zip(weights, square.masked[row], strict=True)
     shares = [float(share) if share == share and not masked else -1.0 for share, masked in pairs]
     largest = max(shares)
     if largest < 0:
         return "to nothing"
     at = next(j for j, share in enumerate(shares) if share >= largest - 1e-4)
-    target = "itself" if at == own else text.quoted(square.tokens[at])
+    target = "itself" if at == own else tokens.quoted(square.tokens[at])
     if at != own and square.tokens.count(square.tokens[at]) > 1:
         target += f" at place {at}"
     return f"to {target}, {draw.percent(largest)}%"

@@ -29,7 +29,7 @@ __all__ = [
     "veil",
 ]
 GAP = 20  # pixels between a square and its edges
-PAST = ("read", "before", "same", "gone")  # columns whose rows were not asked
+PAST = ("read", "earlier", "same", "dropped")  # columns whose rows were not asked
 BLANK = ("pad", "empty")  # columns with nothing to attend to
 
 
@@ -52,7 +52,7 @@ def percent(weight: float) -> int:
 
 
 def newest(square) -> int | None:
-    """Index into `square.rows` of the last row that is no padding."""
+    """Index into `square.row_positions` of the last row that is no padding."""
     return max((r for r, state in enumerate(square.row_states) if state != "pad"), default=None)
 
 
@@ -62,10 +62,10 @@ def attention_square(ax: Axes, square, *, start: int = 0, numbers: bool = True) 
     Columns before `start` are left out. `numbers` writes the newest row's large shares.
     """
     if ax.get_autoscale_on():
-        frame(ax, len(square.columns) - start)
-    asked = {p: r for r, p in enumerate(square.rows) if p >= start}
+        frame(ax, len(square.column_states) - start)
+    asked = {p: r for r, p in enumerate(square.row_positions) if p >= start}
     real = _real(square, start)
-    past = [p for p in real if p not in asked and square.columns[p] in PAST]
+    past = [p for p in real if p not in asked and square.column_states[p] in PAST]
     left = [(p, j) for p in past for j in real if j <= p]
     artists = _not_computed(ax, left, start) if left else []
     return artists + _rows(ax, square, {r: p - start for p, r in asked.items()}, start, numbers)
@@ -74,7 +74,7 @@ def attention_square(ax: Axes, square, *, start: int = 0, numbers: bool = True) 
 def decode_row(ax: Axes, square, *, start: int = 0) -> list:
     """Only the newest row, at y = 0, between its keys and its values."""
     if ax.get_autoscale_on():
-        frame(ax, len(square.columns) - start)
+        frame(ax, len(square.column_states) - start)
         ax.set_ylim(4, -3)
     row = newest(square)
     artists = _rows(ax, square, {} if row is None else {row: 0}, start, True)
@@ -82,7 +82,7 @@ def decode_row(ax: Axes, square, *, start: int = 0) -> list:
 
 
 def _real(square, start: int) -> list[int]:
-    return [j for j, s in enumerate(square.columns) if j >= start and s not in BLANK]
+    return [j for j, s in enumerate(square.column_states) if j >= start and s not in BLANK]
 
 
 def _rows(ax, square, heights: dict[int, int], start: int, numbers: bool) -> list:
@@ -94,7 +94,7 @@ def _rows(ax, square, heights: dict[int, int], start: int, numbers: bool) -> lis
         for j in real if square.row_states[r] != "pad" else ():
             if masked[r][j]:
                 found["masked"].append((r, j))
-            elif inked is None and square.columns[j] != "gone":
+            elif inked is None and square.column_states[j] != "dropped":
                 found["not kept"].append((r, j))
             elif inked is not None and inked[r][j]:
                 found["ink"].append((r, j))
@@ -111,7 +111,7 @@ def _rows(ax, square, heights: dict[int, int], start: int, numbers: bool) -> lis
         if spots:
             x, y = [j - start for _, j in spots], [heights[r] for r, _ in spots]
             corners = boxes(x, y, inset=0 if state == "masked" else inset(ax))
-            places = [(square.rows[r], j) for r, j in spots]
+            places = [(square.row_positions[r], j) for r, j in spots]
             artists += add(ax, [Cells("attention", state, places, corners, **looks[state])])
     cell, last = pixels(ax), newest(square)
     for share, (r, j) in zip(shares, found["ink"], strict=True):
@@ -121,7 +121,7 @@ def _rows(ax, square, heights: dict[int, int], start: int, numbers: bool) -> lis
                 "size": 8 if cell >= 25 else 6.5 if cell >= 19 else 5.8,
                 "color": style.text_on(style.ink(share)),
             }
-            look |= {"ha": "center", "gid": f"number:{square.rows[r]}:{j}"}
+            look |= {"ha": "center", "gid": f"number:{square.row_positions[r]}:{j}"}
             artists.append(write(ax, j - start + 0.5, heights[r] + 0.5, words, **look))
     return artists
 
@@ -143,8 +143,8 @@ def _not_computed(ax, places: list[tuple[int, int]], start: int) -> list:
 
 def to_come(ax: Axes, square, *, span: int, start: int = 0, gap: float = GAP) -> list:
     """A pale ground where the columns and rows of later steps will stand."""
-    drawn = len(square.columns) - start
-    n = drawn - square.columns.count("empty")
+    drawn = len(square.column_states) - start
+    n = drawn - square.column_states.count("empty")
     gap, thick = gap / pixels(ax), edge(pixels(ax))
     if n >= span:
         return []
@@ -167,13 +167,13 @@ def kv_edges(ax: Axes, square, *, span=None, start=0, gap=GAP, names=True) -> li
 
     `gap` in pixels lies between square and edge; `names` writes whose the edges are.
     """
-    span = len(square.columns) - start if span is None else span
+    span = len(square.column_states) - start if span is None else span
     gap, thick = gap / pixels(ax), edge(pixels(ax))
     artists = []
     for role, y in (("keys", -gap - thick), ("values", span + gap)):
-        places = range(start, len(square.columns))
+        places = range(start, len(square.column_states))
         spots = [(j - start, y, 1, thick) for j in places]
-        artists += _edge(ax, role, places, [square.columns[j] for j in places], spots)
+        artists += _edge(ax, role, places, [square.column_states[j] for j in places], spots)
         if names:
             at = -9 / pixels(ax), y + thick / 2
             looks = {"bold": True, "color": style.ROLES[role], "ha": "right"}
@@ -184,9 +184,11 @@ def kv_edges(ax: Axes, square, *, span=None, start=0, gap=GAP, names=True) -> li
 
 def query_output_edges(ax: Axes, square, *, span=None, start=0, gap=GAP, names=True) -> list:
     """Queries down the left, outputs down the right: a cell for each row asked this step."""
-    span = len(square.columns) - start if span is None else span
+    span = len(square.column_states) - start if span is None else span
     gap, thick = gap / pixels(ax), edge(pixels(ax))
-    kept = [(p, s) for p, s in zip(square.rows, square.row_states, strict=True) if p >= start]
+    kept = [
+        (p, s) for p, s in zip(square.row_positions, square.row_states, strict=True) if p >= start
+    ]
     rows, states = [p for p, _ in kept], [s for _, s in kept]
     artists = []
     for role, x in (("queries", -gap - thick), ("outputs", span + gap)):
@@ -224,11 +226,11 @@ def token_labels(ax: Axes, square, *, start=0, gap=GAP, rows=True, room=66) -> l
     gap, thick = gap / cell, edge(cell)
     size, turn = (style.LABEL, 55) if cell >= 16 else (7.5, 65) if cell >= 11 else (7, 90)
     every = int(np.ceil(8.7 / cell))
-    place = -1 if last is None else square.own[last]
-    looks = {j: {"color": style.TEXT} for j, s in enumerate(square.columns) if s != "empty"}
+    place = -1 if last is None else square.own_columns[last]
+    looks = {j: {"color": style.TEXT} for j, s in enumerate(square.column_states) if s != "empty"}
     artists = []
     for j, look in looks.items():
-        if square.columns[j] in ("pad", "gone"):
+        if square.column_states[j] in ("pad", "dropped"):
             look["color"] = style.FAINT
         crowded = j != place and ((place - j) % every or abs(place - j) < every)
         if j < start or crowded:
@@ -238,7 +240,11 @@ def token_labels(ax: Axes, square, *, start=0, gap=GAP, rows=True, room=66) -> l
         x, y = j - start + 0.5 + (4 if turn < 90 else 3.5) / cell, -gap - thick - 6 / cell
         angle = {"rotation": turn, "rotation_mode": "anchor", "va": "baseline"}
         artists.append(write(ax, x, y, words, gid=f"column:{j}", **look, **angle))
-        for p in [p for p, own in zip(square.rows, square.own, strict=True) if own == j and rows]:
+        for p in [
+            p
+            for p, own in zip(square.row_positions, square.own_columns, strict=True)
+            if own == j and rows
+        ]:
             x, y = -gap - thick - 9 / cell, p - start + 0.5
             artists.append(write(ax, x, y, words, gid=f"row:{p}", ha="right", **look))
     return artists

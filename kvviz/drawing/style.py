@@ -32,15 +32,15 @@ FIRST_INK = "#eeeef0"  # a weight of nothing; a cell that was computed is never 
 
 STATES = {
     "new": "new",
-    "again": "computed again",
+    "recomputed": "computed again",
     "read": "read from the store",
-    "before": "not as written there",
+    "earlier": "not as written there",
     "same": "as in the earlier step",
     "masked": "masked",
     "not computed": "not computed",
     "not kept": "attention not kept",
     "empty": "empty slot",
-    "gone": "out of the window",
+    "dropped": "out of the window",
     "pad": "padding",
     "ink": "share of attention",
     "to come": "still to come",
@@ -67,7 +67,7 @@ def tint(color: str, amount: float) -> str:
 
 def fill(role: str, state: str) -> str:
     """Colour inside an edge's cell of this role and state."""
-    strength = {"new": 1.0, "again": 0.6, "read": 0.23, "before": 0.23, "same": 0.23}
+    strength = {"new": 1.0, "recomputed": 0.6, "read": 0.23, "earlier": 0.23, "same": 0.23}
     return tint(ROLES[role], strength[state]) if state in strength else PAPER
 
 
@@ -107,7 +107,7 @@ def palette() -> list[tuple[int, int, int]]:
     """Every colour a picture may hold: fills exactly, greys finely, edges of text coarsely."""
     greys = list(ink(np.linspace(0, 1, 29)))
     solid = [*ROLES.values(), *(color for color, *_ in SERIES), QUIET, FAINT, LINE, TO_COME, ALARM]
-    fills = [fill(role, state) for role in list(ROLES)[:4] for state in ("again", "read")]
+    fills = [fill(role, state) for role in list(ROLES)[:4] for state in ("recomputed", "read")]
     fills.append(UNMOVED)
     greys += [tint(to_hex(grey), VEILED) for grey in greys]
     soft = [tint(color, share) for color in [*solid, *CHANGES] for share in (0.66, 0.33)]

@@ -8,12 +8,12 @@ from kvviz.exercises.caches import (
     chunked_prefill,
     diagnose,
     is_rounding,
-    mended,
+    fixed,
 )
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.feedback import Feedback, wrong
 from kvviz.exercises.loops import describe, plain_loop, positions, reusable
 
 __all__ = ["Feedback", "X", "Y", "Z", "causal_mask", "chunked_prefill", "describe", "diagnose"]
-__all__ += ["is_rounding", "mended", "plain_loop", "positions", "prediction", "price", "reusable"]
+__all__ += ["is_rounding", "fixed", "plain_loop", "positions", "prediction", "price", "reusable"]
 __all__ += ["wrong"]

@@ -171,14 +171,14 @@ def diagnose(answers) -> Feedback:
     return passed("X in the wrong order, Y counted twice, Z never read: all three found")
 
 
-def mended(**classes) -> Feedback:
-    """Notebook 06: X, Y and Z, each mended in a subclass that overrides one method again."""
+def fixed(**classes) -> Feedback:
+    """Notebook 06: X, Y and Z, each fixed in a subclass that overrides one method again."""
     if set(classes) != set(_RIGHT):
-        raise ValueError(f"mended takes X=..., Y=... and Z=..., and got {sorted(classes)}")
+        raise ValueError(f"fixed takes X=..., Y=... and Z=..., and got {sorted(classes)}")
     for name, kind in classes.items():
         broken = {"X": X, "Y": Y, "Z": Z}[name]
         if not (isinstance(kind, type) and issubclass(kind, broken)):
-            return wrong(f"{name}: mend it in a subclass, class Mended{name}(kv.exercises.{name})")
+            return wrong(f"{name}: fix it in a subclass, class Fixed{name}(kv.exercises.{name})")
         verdict = check_cache(KVCache, kind)
         if verdict.cause == "not done yet":
             return NOT_DONE

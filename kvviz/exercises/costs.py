@@ -41,7 +41,7 @@ def price(function) -> Feedback:
         if (number := _number(answer)) is None:
             return wrong(f"price should return a number of bytes, and gave {answer!r}")
         answers.append(number)
-        held = count.cache_bytes(configs[name], tokens, batch=batch, bytes_per_number=size)
+        held = count.cache_bytes(configs[name], tokens, batch_size=batch, bytes_per_number=size)
         right.append(held)
     off = [answer / held for answer, held in zip(answers, right, strict=True)]
     if all(isclose(times, 1) for times in off):

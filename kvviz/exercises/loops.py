@@ -15,7 +15,7 @@ def describe(function, *runs) -> Feedback:
         if problem:
             return problem
         answer = tuple(answer) if isinstance(answer, list) else answer
-        right = (step.fed, step.columns, step.columns - 1)
+        right = (step.fed, step.visible, step.visible - 1)
         if not (isinstance(answer, tuple) and [type(part) for part in answer] == [int] * 3):
             return wrong(
                 f"describe should return three numbers, (fed, held, position); got {answer}"
@@ -24,14 +24,14 @@ def describe(function, *runs) -> Feedback:
             continue
         kind = "a loop with a store" if step.held_before else "a loop without a store"
         found = f"in step {step.index} of {kind}, fed {step.fed} and held {step.held_before} before"
-        if answer[1] != step.columns and answer[1] == step.fed:
+        if answer[1] != step.visible and answer[1] == step.fed:
             return wrong(
                 f"{found}: you say {answer[1]} held, which is what was fed. The row also sees what "
                 "was there before."
             )
-        if answer[1] != step.columns and answer[1] == step.held_before:
+        if answer[1] != step.visible and answer[1] == step.held_before:
             return wrong(
-                f"{found}: you say {answer[1]} held, and the row has {step.columns} columns. The "
+                f"{found}: you say {answer[1]} held, and the row has {step.visible} columns. The "
                 "new token sees itself."
             )
         if answer[:2] == right[:2] and answer[2] == right[2] + 1:

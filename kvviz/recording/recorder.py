@@ -210,7 +210,7 @@ class _Forward:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
         return Step(
             token_ids=self.token_ids,
-            positions=positions.detach().cpu().expand(n_batch, fed).clone(),
+            position_ids=positions.detach().cpu().expand(n_batch, fed).clone(),
             held_before=self.held_before,
             before=self.before,
             after=after,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kvviz import progress
+from kvviz import files, progress
 from kvviz.count import in_units
-from kvviz.drawing.fonts import quoted
 from kvviz.recording.step import Step, same_columns
-from kvviz.tokens import piece
+from kvviz.tokens import piece, quoted
 
 _ROOT = 0x9E3779B97F4A7C15  # where every prefix's hash starts
 _LOOKED_AT = 512  # keys remembered, to know them again where they do not belong
@@ -116,7 +116,7 @@ class Run(Sequence):
         step.known = torch.zeros(n_batch, held, dtype=torch.bool)
         if not held:
             return
-        candidates = [s for s in reversed(self._steps) if s.columns == held]
+        candidates = [s for s in reversed(self._steps) if s.visible == held]
         for batch in range(n_batch):
             for parent in candidates:
                 n_rows = parent.token_ids.shape[0]
@@ -136,8 +136,8 @@ class Run(Sequence):
         """
         n_batch, fed = step.token_ids.shape
         for batch in range(n_batch):
-            keys, own = step.witness[batch], slice(step.columns - fed, step.columns)
-            if len(keys) != step.columns:
+            keys, own = step.witness[batch], slice(step.visible - fed, step.visible)
+            if len(keys) != step.visible:
                 continue
             if not bool(step.known[batch].all()) and self._written:
                 before = torch.stack([key for key, _ in self._written])
@@ -146,7 +146,7 @@ class Run(Sequence):
                 if int((~found).sum()) == fed:
                     tokens = torch.tensor([token for _, token in self._written])
                     if step.moved is None:
-                        step.moved = torch.full((n_batch, step.columns), -1)
+                        step.moved = torch.full((n_batch, step.visible), -1)
                     step.moved[batch] = tokens[near.long().argmax(-1)]
                     own = (~found).nonzero()[:, 0]
                     step.moved[batch, own] = -2 - torch.arange(fed)  # which row wrote it
@@ -156,15 +156,17 @@ class Run(Sequence):
     def _find_repeats(self, step):
         """Mark the rows that an earlier step computed: same tokens, places, positions and key."""
         n_batch, fed = step.token_ids.shape
-        step.again = torch.zeros(n_batch, fed, dtype=torch.bool)
-        witness = step.witness[:, : step.columns][:, -fed:]  # a static store has empty slots after
+        step.recomputed = torch.zeros(n_batch, fed, dtype=torch.bool)
+        witness = step.witness[:, : step.visible][:, -fed:]  # a static store has empty slots after
         scale = witness.abs().max()
         for batch in range(n_batch):
             parent = step.parents[batch]
             prefix = _ROOT if parent is None else self[parent[0]].hashes[parent[1]]
             if parent is None and step.held_before:
                 prefix = hash((_ROOT, step.index))  # a past we have not seen: nothing is a repeat
-            rows = zip(step.token_ids[batch].tolist(), step.positions[batch].tolist(), strict=True)
+            rows = zip(
+                step.token_ids[batch].tolist(), step.position_ids[batch].tolist(), strict=True
+            )
             for row, token_and_position in enumerate(rows):
                 prefix = hash((prefix, *token_and_position))
                 key = witness[batch, row] if witness.shape[1] == fed else None
@@ -172,7 +174,7 @@ class Run(Sequence):
                 if seen is None:
                     self._computed[prefix] = key
                 elif key is not None:
-                    step.again[batch, row] = bool((key - seen).abs().max() <= 1e-3 * scale)
+                    step.recomputed[batch, row] = bool((key - seen).abs().max() <= 1e-3 * scale)
             step.hashes.append(prefix)
 
     # -- shown and kept --------------------------------------------------------------------
@@ -182,7 +184,7 @@ class Run(Sequence):
         lines = []
         for step in self:
             newest = quoted(self.label(int(step.token_ids[0, -1])), '"')
-            numbers = (step.index, step.fed, step.rows, step.columns, step.held_before)
+            numbers = (step.index, step.fed, step.rows, step.visible, step.held_before)
             lines.append([*map(str, numbers), str(step.held_after), f"{step.bytes:,}", newest])
         if len(lines) > _SHOWN:
             middle = len(lines) - _SHOWN + 1
@@ -234,14 +236,9 @@ class Run(Sequence):
                 for layer, tensor in by_layer.items():
                     arrays[f"{step.index}/kept/{name}/{layer}"] = tensor.numpy()
         meta = {"kvviz": 1, "steps": steps, "pieces": self._pieces, "max_bytes": self.max_bytes}
-        part = path.with_name(path.name + ".part")
-        try:
-            with part.open("wb") as file:
-                np.savez_compressed(file, meta=json.dumps(meta), **arrays)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-        return path
+        whole = io.BytesIO()
+        np.savez_compressed(whole, meta=json.dumps(meta), **arrays)
+        return files.write_whole(path, whole.getvalue())
 
     @classmethod
     def load(cls, path) -> Run:
@@ -268,7 +265,7 @@ class Run(Sequence):
 
 _PLAIN = ("held_before", "before", "after", "bytes", "slots", "parents", "gaps")
 _PLAIN += ("rows_by_layer", "columns_by_layer")
-_ARRAYS = ("token_ids", "positions", "pads", "witness", "known", "again", "moved")
+_ARRAYS = ("token_ids", "position_ids", "pads", "witness", "known", "recomputed", "moved")
 
 
 def _restored(run, index, plain, arrays):

@@ -12,57 +12,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from kvviz.recording.square import Square
+
 if TYPE_CHECKING:
     from kvviz.recording.run import Run
 
 KEEP = ("attention", "queries", "keys", "values", "outputs", "logits")
 
 
-@dataclass(frozen=True)
-class Square:
-    """One head's attention at one step, with everything a picture or a sentence needs.
-
-    N places stand in `tokens`, in order; Tq of them ask this step.
-
-    Attributes:
-        tokens: N texts, as the tokenizer decodes them.
-        columns: N states: "new", "again" (computed before, and now once more), "read" (from the
-            store), "before" (read; not the key that this recording saw written there: older than
-            it, or moved), "pad", "empty" (a slot with nothing in it), "gone" (fell out of this
-            layer's window).
-        rows: Tq places, ascending; `row_states` says "new", "again" or "pad" of each.
-        weights: (Tq, N) float32, NaN where the layer had no such column; None if not kept.
-        masked: (Tq, N) bool, true where the mask let nothing through.
-        gap: largest |weights @ values - output| over the largest |output|; NaN if not measured.
-        bytes: what the store's tensors take after this pass, all layers together.
-        own: the column of each row's own key: `rows`, unless columns are out of place.
-    """
-
-    step: int
-    layer: int
-    head: int
-    batch: int
-    tokens: tuple[str, ...]
-    columns: tuple[str, ...]
-    rows: tuple[int, ...]
-    row_states: tuple[str, ...]
-    weights: np.ndarray | None
-    masked: np.ndarray
-    cached: bool
-    fed: int
-    held_before: int
-    held_after: int
-    gap: float
-    bytes: int = 0
-    own: tuple[int, ...] = ()
-
-
 @dataclass(repr=False)
 class Step:
-    """One forward pass. B batch, Tq rows asking, Tk columns, H query heads, G key/value heads.
+    """One forward pass. B sequences, Tq rows asking, Tk columns, H query heads, G key/value heads.
 
     Attributes:
-        token_ids, positions: (B, Tq) int64.
+        token_ids, position_ids: (B, Tq) int64.
         held_before, held_after: tokens taken into the store before and after this pass; 0 if none.
         before, after: the same for each layer that has keys and values.
         bytes: what the store's tensors take after this pass; slots: its room, if preallocated.
@@ -71,7 +34,7 @@ class Step:
     """
 
     token_ids: torch.Tensor
-    positions: torch.Tensor
+    position_ids: torch.Tensor
     held_before: int
     before: dict[int, int]
     after: dict[int, int]
@@ -87,7 +50,7 @@ class Step:
     index: int = -1
     parents: list[tuple[int, int] | None] = field(default_factory=list)  # (step, row) a batch row
     known: torch.Tensor | None = None  # (B, held_before): stored columns written in this recording
-    again: torch.Tensor | None = None  # (B, Tq): rows computed before
+    recomputed: torch.Tensor | None = None  # (B, Tq): rows computed before
     moved: torch.Tensor | None = None  # (B, columns): tokens of columns out of place, else -1
     hashes: list[int] = field(default_factory=list)  # of each batch row's tokens so far
 
@@ -103,7 +66,7 @@ class Step:
     rows = fed
 
     @property
-    def columns(self) -> int:
+    def visible(self) -> int:
         """Tokens that the newest row can see: those held before, and those fed."""
         return self.held_before + self.fed
 
@@ -124,7 +87,7 @@ class Step:
     @property
     def position(self) -> int:
         """Where the newest token of the first sequence sits."""
-        return int(self.positions[0, -1])
+        return int(self.position_ids[0, -1])
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -141,7 +104,7 @@ class Step:
             return kept[-1] if name == "logits" else kept
         raise AttributeError(f"a Step has no {name!r}")
 
-    def places(self, layer: int) -> torch.Tensor:
+    def column_positions(self, layer: int) -> torch.Tensor:
         """(Tk,) int64: the place that each column of this layer holds, -1 for an empty slot."""
         self._check_layer(layer)
         n_columns = self.columns_by_layer[layer]
@@ -149,20 +112,20 @@ class Step:
         places = torch.arange(n_columns) + max(0, total - n_columns)
         return torch.where(places < total, places, -1)
 
-    def row_places(self, layer: int) -> torch.Tensor:
+    def row_positions(self, layer: int) -> torch.Tensor:
         """(Tq,) int64: the place of each row asked in this layer (the last ones, if fewer)."""
         self._check_layer(layer)
-        return torch.arange(self.columns - self.rows_by_layer[layer], self.columns)
+        return torch.arange(self.visible - self.rows_by_layer[layer], self.visible)
 
-    def tokens(self, batch: int = 0) -> list[int]:
+    def tokens(self, sequence: int = 0) -> list[int]:
         """Token ids by place, -1 where the key is not what this recording saw written."""
-        if (moved := self._moved(batch)) is not None:
+        if (moved := self._moved(sequence)) is not None:
             rows = (-2 - moved).clamp_min(0)
-            return torch.where(moved < -1, self.token_ids[batch][rows], moved).tolist()
-        ids = np.full(self.columns, -1)
-        step, row, alive = self, batch, np.ones(self.columns, dtype=bool)
+            return torch.where(moved < -1, self.token_ids[sequence][rows], moved).tolist()
+        ids = np.full(self.visible, -1)
+        step, row, alive = self, sequence, np.ones(self.visible, dtype=bool)
         while True:  # back through the steps that left what this one read
-            own = slice(step.held_before, step.columns)
+            own = slice(step.held_before, step.visible)
             ids[own] = np.where(alive[own], step.token_ids[row].numpy(), ids[own])
             parent = step.parents[row]
             if parent is None:
@@ -170,12 +133,12 @@ class Step:
             alive = alive[: step.held_before] & step.known[row].numpy()
             step, row = self.run[parent[0]], parent[1]
 
-    def _moved(self, batch: int) -> torch.Tensor | None:
+    def _moved(self, sequence: int) -> torch.Tensor | None:
         """(columns,) what each column is where they are out of place: a token, or -2 - its row."""
-        moved = None if self.moved is None else self.moved[batch]
+        moved = None if self.moved is None else self.moved[sequence]
         return moved if moved is not None and bool((moved != -1).all()) else None
 
-    def square(self, layer: int, head: int, batch: int = 0) -> Square:
+    def square(self, layer: int, head: int, sequence: int = 0) -> Square:
         """One head's square in this pass.
 
         Raises:
@@ -183,8 +146,10 @@ class Step:
         """
         self._check_layer(layer)
         n_batch = self.token_ids.shape[0]
-        if not 0 <= batch < n_batch:
-            raise ValueError(f"batch row {batch}: this recording has rows 0 to {n_batch - 1}")
+        if not 0 <= sequence < n_batch:
+            raise ValueError(
+                f"sequence {sequence}: this recording has sequences 0 to {n_batch - 1}"
+            )
         attention = self.kept.get("attention")
         if attention is not None and layer not in attention:
             kept = ", ".join(map(str, sorted(attention)))
@@ -192,37 +157,39 @@ class Step:
         if attention is not None and not 0 <= head < attention[layer].shape[1]:
             raise ValueError(f"head {head}: layer {layer} has heads 0 to {self.n_heads - 1}")
 
-        rows, places = self.row_places(layer), self.places(layer)
-        total = self.columns
+        rows, places = self.row_positions(layer), self.column_positions(layer)
+        total = self.visible
         n_places = max(total, self.slots or 0)
         filled = places >= 0
         weights, masked = None, torch.arange(n_places) > rows[:, None]
         if attention is not None:
             weights = torch.full((len(rows), n_places), torch.nan)
-            weights[:, places[filled]] = attention[layer][batch, head][:, filled]
+            weights[:, places[filled]] = attention[layer][sequence, head][:, filled]
             allowed = self.kept["allowed"][layer]
-            allowed = allowed[min(batch, len(allowed) - 1), min(head, allowed.shape[1] - 1)]
+            allowed = allowed[min(sequence, len(allowed) - 1), min(head, allowed.shape[1] - 1)]
             masked = torch.zeros(len(rows), n_places, dtype=torch.bool)
             masked[:, places[filled]] = ~allowed[:, filled]
 
         states = ["empty"] * n_places
-        pads = [False] * total if self.pads is None else self.pads[batch].tolist()
-        ids = self.tokens(batch)
-        seen, moved = set(places.tolist()), self._moved(batch)
+        pads = [False] * total if self.pads is None else self.pads[sequence].tolist()
+        ids = self.tokens(sequence)
+        seen, moved = set(places.tolist()), self._moved(sequence)
         own = rows if moved is None else moved.argsort()[: self.fed].flip(0)[-len(rows) :]
-        row_states = ["again" if again else "new" for again in self.again[batch].tolist()]
+        row_states = [
+            "recomputed" if again else "new" for again in self.recomputed[sequence].tolist()
+        ]
         for place in range(total):
             if pads[place]:
                 states[place] = "pad"
             elif place not in seen:
-                states[place] = "gone"
+                states[place] = "dropped"
             elif moved is not None:
                 new = int(moved[place]) < -1
                 states[place] = row_states[-2 - int(moved[place])] if new else "read"
             elif place >= self.held_before:
                 states[place] = row_states[place - self.held_before]
             else:
-                states[place] = "read" if ids[place] >= 0 else "before"
+                states[place] = "read" if ids[place] >= 0 else "earlier"
         asked = rows.tolist()
         row_states = ["pad" if pads[place] else row_states[place - total] for place in asked]
         labels = [self.run.label(token) for token in ids] + [""] * (n_places - total)
@@ -230,10 +197,10 @@ class Step:
             step=self.index,
             layer=layer,
             head=head,
-            batch=batch,
+            sequence=sequence,
             tokens=tuple(labels),
-            columns=tuple(states),
-            rows=tuple(asked),
+            column_states=tuple(states),
+            row_positions=tuple(asked),
             row_states=tuple(row_states),
             weights=None if weights is None else weights.numpy(),
             masked=masked.numpy(),
@@ -243,7 +210,7 @@ class Step:
             held_after=self.held_after,
             gap=self.gaps.get(layer, float("nan")),
             bytes=self.bytes,
-            own=tuple(own.tolist()),
+            own_columns=tuple(own.tolist()),
         )
 
     @property
@@ -260,13 +227,13 @@ class Step:
             raise ValueError(f"layer {layer} has no keys and values here; these layers do: {has}")
 
 
-def same_columns(step, batch, parent, row):
+def same_columns(step, sequence, parent, row):
     """(held,) bool: the stored columns whose keys are those that `parent` left."""
     held = step.held_before
     same = torch.zeros(held, dtype=torch.bool)
-    now, then = step.witness[batch], parent.witness[row]
+    now, then = step.witness[sequence], parent.witness[row]
     # A window's columns are the last ones, a static store's empty slots come after the filled.
-    now_first = max(0, step.columns - len(now))
+    now_first = max(0, step.visible - len(now))
     then_first = max(0, held - len(then))
     first = max(now_first, then_first)
     if first < held:

@@ -9,8 +9,8 @@ from collections import OrderedDict
 
 import numpy as np
 
+from kvviz import tokens
 from kvviz.drawing import figures as views
-from kvviz.drawing import fonts as text
 from kvviz.drawing import layout, picture, style
 from kvviz.drawing import sentences as say
 from kvviz.drawing import square as draw
@@ -25,8 +25,10 @@ class Frames:
     Each leaves room for the most that any of them shows, under one legend: nothing jumps.
     """
 
-    def __init__(self, runs: dict[bool, object], layers, *, batch: int = 0, beside: bool = False):
-        self.runs, self.batch, self.beside = runs, batch, beside
+    def __init__(
+        self, runs: dict[bool, object], layers, *, sequence: int = 0, beside: bool = False
+    ):
+        self.runs, self.sequence, self.beside = runs, sequence, beside
         self._kept: OrderedDict[tuple, tuple[bytes, str]] = OrderedDict()
         shown = [
             self._squares(cached, layer, 0, step)
@@ -35,7 +37,7 @@ class Frames:
             for layer in _kinds(run, layers)
             for step in range(len(run))
         ]
-        span = max(len(square.columns) for squares in shown for square in squares)
+        span = max(len(square.column_states) for squares in shown for square in squares)
         self._room = {
             "low": True,
             "span": span,
@@ -83,7 +85,7 @@ class Frames:
 
     def heads(self, cached: bool, layer: int, step: int) -> tuple[bytes, str, list]:
         """All heads of a layer: PNG, sentence, and for each head its box in parts of the whole."""
-        squares = views.heads_of(self.runs[cached], step, layer, self.batch)
+        squares = views.heads_of(self.runs[cached], step, layer, self.sequence)
         shown = views.of_heads(squares, span=self._room["span"])
         boxes = [ax.get_position().bounds for ax in shown.figure.axes[: len(squares)]]
         boxes = [[float(n) for n in (x, 1 - y - high, wide, high)] for x, y, wide, high in boxes]
@@ -95,37 +97,37 @@ class Frames:
 
     def _squares(self, cached: bool, layer: int, head: int, step: int) -> list:
         runs = [self.runs[False], self.runs[True]] if self.beside else [self.runs[cached]]
-        return [run[step].square(layer, head, self.batch) for run in runs]
+        return [run[step].square(layer, head, self.sequence) for run in runs]
 
 
 def _shares(square, start: int) -> dict:
     """Tokens and whole percents of the rows and columns from `start` on."""
-    rows = [r for r, place in enumerate(square.rows) if place >= start]
-    shares = [[None] * (len(square.columns) - start)] * len(rows)
+    rows = [r for r, place in enumerate(square.row_positions) if place >= start]
+    shares = [[None] * (len(square.column_states) - start)] * len(rows)
     if square.weights is not None:
         shown = ~square.masked & np.isfinite(square.weights)
         shares = [
             [draw.percent(w) if seen else None for w, seen in zip(*row, strict=True)]
             for row in zip(square.weights[rows, start:], shown[rows, start:], strict=True)
         ]
-    labels = [text.visible(token) for token in square.tokens[start:]]
-    return {"tokens": labels, "rows": [square.rows[r] for r in rows], "shares": shares}
+    labels = [tokens.visible(token) for token in square.tokens[start:]]
+    return {"tokens": labels, "rows": [square.row_positions[r] for r in rows], "shares": shares}
 
 
 def states(square, span: int) -> set[str]:
     """What the legend explains when this square is drawn in room for `span` columns."""
     rows = [r for r, state in enumerate(square.row_states) if state != "pad"]
-    real = [j for j, state in enumerate(square.columns) if state not in ("pad", "empty")]
-    asked, masked = {square.rows[r] for r in rows}, square.masked[np.ix_(rows, real)]
-    past = any(square.columns[j] in draw.PAST for j in real if j not in asked)
+    real = [j for j, state in enumerate(square.column_states) if state not in ("pad", "empty")]
+    asked, masked = {square.row_positions[r] for r in rows}, square.masked[np.ix_(rows, real)]
+    past = any(square.column_states[j] in draw.PAST for j in real if j not in asked)
     seen = {
         "masked": masked.any(),
         "not computed": past,
         "not kept": square.weights is None,
         "ink": square.weights is not None,
-        "to come": len(square.columns) - square.columns.count("empty") < span,
+        "to come": len(square.column_states) - square.column_states.count("empty") < span,
     }
-    drawn = {*square.columns, *square.row_states}
+    drawn = {*square.column_states, *square.row_states}
     return drawn | {state for state, there in seen.items() if there}
 
 

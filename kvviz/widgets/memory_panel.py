@@ -1,4 +1,4 @@
-"""`weigh`: the cache beside the weights, for as many tokens, conversations and bits as you ask."""
+"""`memory_panel`: the cache beside the weights, for as many tokens, conversations and bits as you ask."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kvviz.drawing import picture
 PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes a number
 
 
-class Panel(widgets.VBox):
-    """What `weigh` returns: set `tokens`, `batch`, `precision`; read `bytes` and `sentence`.
+class MemoryPanel(widgets.VBox):
+    """What `memory_panel` returns: set `tokens`, `batch_size`, `precision`; read `bytes` and `sentence`.
 
     `picture` is what is shown now.
     """
 
     tokens = traitlets.Int(min=0, max=10_000_000)
-    batch = traitlets.Int(min=1, max=100_000)
+    batch_size = traitlets.Int(min=1, max=100_000)
     precision = traitlets.Enum(list(PRECISIONS))
 
     def __init__(self, config, weights: int | None, **state):
@@ -29,7 +29,7 @@ class Panel(widgets.VBox):
         self._shown = widgets.HTML()
         controls = {
             "tokens": widgets.BoundedIntText(description="Tokens", max=10_000_000, step=500),
-            "batch": widgets.BoundedIntText(description="Batch", min=1, max=100_000),
+            "batch_size": widgets.BoundedIntText(description="Batch", min=1, max=100_000),
             "precision": widgets.Dropdown(description="Precision", options=list(PRECISIONS)),
         }
         super().__init__([widgets.HBox(list(controls.values())), self._shown])
@@ -42,14 +42,18 @@ class Panel(widgets.VBox):
 
     @property
     def bytes(self) -> float:
-        """What the cache holds: `batch` conversations of `tokens` each."""
-        looks = {"batch": self.batch, "bytes_per_number": PRECISIONS[self.precision]}
-        return count.cache_bytes(self._config, self.tokens, **looks)
+        """What the cache holds: `batch_size` conversations of `tokens` each."""
+        return count.cache_bytes(
+            self._config,
+            self.tokens,
+            batch_size=self.batch_size,
+            bytes_per_number=PRECISIONS[self.precision],
+        )
 
     @property
     def sentence(self) -> str:
         """What the picture shows, in words."""
-        many = "1 conversation" if self.batch == 1 else f"{self.batch:,} conversations"
+        many = "1 conversation" if self.batch_size == 1 else f"{self.batch_size:,} conversations"
         of = f"{many} of {self.tokens:,} token{'s' * (self.tokens != 1)} in {self.precision}"
         said = f"{of}: the cache holds {count.in_units(self.bytes)}"
         if not self._weights:
@@ -70,7 +74,7 @@ class Panel(widgets.VBox):
             levels, over = {"weights": self._weights / 2**20}, self.bytes > self._weights
         looks = {"xlabel": "MiB held", "sentence": self.sentence, "levels": levels}
         looks["highlight"] = ["cache"] if over else []
-        return picture.bars({"cache": self.bytes / 2**20}, title=title, **looks)
+        return picture.draw_bars({"cache": self.bytes / 2**20}, title=title, **looks)
 
     def _draw(self, _=None) -> None:
         self.picture = self._drawn()
@@ -85,14 +89,16 @@ class Panel(widgets.VBox):
         return {**still, **shown, "text/plain": self.sentence}, looks
 
 
-def weigh(model, *, weights=None, tokens=1000, batch=1, precision="float32") -> Panel:
+def memory_panel(
+    model, *, weights=None, tokens=1000, batch_size=1, precision="float32"
+) -> MemoryPanel:
     """A panel that weighs a cache: tokens, batch and precision, with the weights as a line across.
 
     Args:
         model: a model, or its config alone.
         weights: bytes of the weights; those of the model unless given, none for a config.
         tokens: how many each conversation holds.
-        batch: conversations at once.
+        batch_size: conversations at once.
         precision: of the cache: "float32", "bfloat16", "8 bits" or "4 bits".
 
     Raises:
@@ -104,8 +110,8 @@ def weigh(model, *, weights=None, tokens=1000, batch=1, precision="float32") -> 
         weights = sum(weight.nbytes for weight in model.parameters())
     if weights is not None and not (isinstance(weights, Real) and 0 < weights < inf):
         raise ValueError(f"weights: expected bytes, more than none, and got {weights!r}")
-    state = {"tokens": tokens, "batch": batch, "precision": precision}
+    state = {"tokens": tokens, "batch_size": batch_size, "precision": precision}
     try:
-        return Panel(config, weights, **state)
+        return MemoryPanel(config, weights, **state)
     except traitlets.TraitError as error:
         raise ValueError(str(error)) from None

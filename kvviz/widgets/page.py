@@ -8,12 +8,12 @@ import base64
 import html
 import io
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import anywidget
 from PIL import Image
+
+from kvviz import files
 
 HERE = Path(__file__).parent
 LAYERS, HEADS = 3, 2  # a page holds at most so many layers, and so many heads of each,
@@ -29,25 +29,10 @@ def save(stepper, path) -> Path:
     path = Path(path)
     if path.suffix != ".html":
         raise ValueError(f"expected a name that ends in .html, and got {path.name!r}")
-    if not path.parent.is_dir():  # said before all is drawn
-        raise FileNotFoundError(f"expected a folder to write into, and there is no {path.parent}")
+    files.check_folder(path)  # before anything is drawn
     told = "The left and right arrow keys walk the steps. Recorded and drawn by kvviz."
     body = f"<h1>A run, step by step</h1>\n{fragment(stepper)}\n<p>{told}</p>"
-    return write(path, whole("A run, step by step", body, {}))
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    """Write all of it or nothing: a file that is there stays until the new one is whole."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
-    try:
-        with open(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        os.chmod(name, 0o644)  # a temporary file is its owner's only, a page is to be read
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return path
+    return files.write_whole(path, whole("A run, step by step", body, {}))
 
 
 def whole(title: str, body: str, links: dict[str, str]) -> str:

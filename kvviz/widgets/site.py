@@ -20,7 +20,7 @@ SECONDS = 600  # a cell may take
 TO_NOTEBOOK = re.compile(r'href="((?!\w+:)[^"#]+)\.ipynb(#[^"]*)?"')
 
 
-def export(notebook, folder, *, links=None) -> Path:
+def export_page(notebook, folder, *, links=None) -> Path:
     """Write a notebook as one web page into `folder`, and return where.
 
     A notebook with a stepper is run anew, since frames need a kernel to draw them; of any other

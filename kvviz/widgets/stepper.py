@@ -31,10 +31,10 @@ class Stepper(anywidget.AnyWidget):
     cached = traitlets.Bool().tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, runs: dict[bool, Run], heads: dict[int, int], *, batch, beside, **state):
+    def __init__(self, runs: dict[bool, Run], heads: dict[int, int], *, sequence, beside, **state):
         self.runs, self.heads, self._beside = runs, heads, beside
         self._steps = len(next(iter(runs.values())))
-        self._frames = Frames(runs, heads, batch=batch, beside=beside)
+        self._frames = Frames(runs, heads, sequence=sequence, beside=beside)
         width, height = self._frames.size
         about = {
             "steps": self._steps,
@@ -146,14 +146,19 @@ class Stepper(anywidget.AnyWidget):
         for many in STRIP:
             first = max(0, min(self.step - many // 2, self._steps - many))
             steps = range(first, min(first + many, self._steps))
-            if many * self.runs[self.cached][steps[-1]].columns <= ROOM:
+            if many * self.runs[self.cached][steps[-1]].visible <= ROOM:
                 break
-        pair = {"against": self.runs[True]} if len(self.runs) > 1 else {}
-        shown, batch = self.runs.get(False, self.runs[self.cached]), self._frames.batch
-        return picture.filmstrip(shown, steps, self.layer, self.head, batch=batch, **pair)
+        return picture.draw_filmstrip(
+            self.runs.get(True, self.runs[self.cached]),
+            uncached=self.runs[False] if len(self.runs) > 1 else None,
+            steps=steps,
+            layer=self.layer,
+            head=self.head,
+            sequence=self._frames.sequence,
+        )
 
 
-def stepper(run, uncached=None, *, step=0, layer=None, head=None, batch=0, beside=False) -> Stepper:
+def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, beside=False) -> Stepper:
     """Walk a recording step by step: buttons, slider, menus, and the arrow keys, Home and End.
 
     The result's `step`, `layer`, `head` and `cached` can be read and set; `sentence` and `frame`
@@ -165,13 +170,13 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=None, batch=0, besid
             from one to the other.
         step, layer, head: where to begin, from 0; the first step, the first layer that was kept
             and head 0 unless given.
-        batch: which row of the batch.
+        sequence: which sequence of the batch.
         beside: both recordings beside each other instead of a switch.
 
     Raises:
         TypeError: not a recording.
         ValueError: a recording without steps or attention, two that do not belong together, or no
-            such step, layer, head or batch row.
+            such step, layer, head or sequence.
     """
     runs = {True: _walkable(run, "run"), False: _walkable(uncached, "uncached")}
     if uncached is None:
@@ -188,19 +193,18 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=None, batch=0, besid
     if not heads:
         raise ValueError("uncached: attention was kept of no layer that run kept, too")
     layer = next(iter(heads)) if layer is None else layer
-    head = 0 if head is None else head
     n_batch = run[0].token_ids.shape[0]
     wrong = (
-        _not_whole({"step": step, "layer": layer, "head": head, "batch": batch})
+        _not_whole({"step": step, "layer": layer, "head": head, "sequence": sequence})
         or _no_step(step, len(run))
         or _no_layer(layer, heads)
         or _no_head(head, layer, heads)
-        or _out_of("batch row", batch, "this recording has rows", range(n_batch))
+        or _out_of("sequence", sequence, "this recording has rows", range(n_batch))
     )
     if wrong:
         raise ValueError(wrong)
     state = {"step": int(step), "layer": int(layer), "head": int(head), "cached": True in runs}
-    return Stepper(runs, heads, batch=int(batch), beside=beside, **state)
+    return Stepper(runs, heads, sequence=int(sequence), beside=beside, **state)
 
 
 def _walkable(run, name: str):

@@ -1,0 +1,25 @@
+"""Whole-number arguments, checked in one place."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+
+def is_whole(value) -> bool:
+    """Whether `value` is an integer; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_whole(name: str, value, least: int | None = None) -> int:
+    """`value` as an int.
+
+    Raises:
+        ValueError: it is no whole number, or below `least`.
+
+    >>> check_whole("step", 4, least=0)
+    4
+    """
+    at_least = "" if least is None else f" of at least {least}"
+    if not is_whole(value) or (least is not None and value < least):
+        raise ValueError(f"{name}: expected a whole number{at_least}, and got {value!r}")
+    return int(value)

@@ -1,0 +1,38 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path, content: bytes | str) -> Path:
+    """Write `content` to `path`; until the new file is complete, the old one stays.
+
+    Raises:
+        FileNotFoundError: the folder doesn't exist.
+        OSError: the file can't be written; nothing is left behind.
+
+    >>> write_whole("notes.txt", "one row a step").read_text()
+    'one row a step'
+    """
+    path = check_folder(path)
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
+    try:
+        with open(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        os.chmod(part, 0o644)  # a temporary file is private to its owner; this one is for everybody
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
+    return path
+
+
+def check_folder(path) -> Path:
+    """`path`, if the folder it is to be written into exists."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: expected a folder to write into, and got none there")
+    return path
