@@ -61,3 +61,27 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return _refuse_skip((yield))
+
+
+@pytest.fixture(scope="session")
+def examples():
+    """What the examples in docstrings start from: a small random model, a prompt, two runs."""
+    import torch
+
+    import kvviz as kv
+    from tests import small
+
+    model = small.llama()
+    ids = small.prompt(6)
+    with kv.record(model) as uncached:
+        model.generate(ids, max_new_tokens=5, do_sample=False, use_cache=False)
+    with kv.record(model) as run:
+        model.generate(ids, max_new_tokens=5, do_sample=False)
+    return {"kv": kv, "torch": torch, "model": model, "ids": ids, "run": run, "uncached": uncached}
+
+
+@pytest.fixture(autouse=True)
+def _examples(request):
+    if isinstance(request.node, pytest.DoctestItem):
+        request.getfixturevalue("doctest_namespace").update(request.getfixturevalue("examples"))
+        request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
