@@ -11,8 +11,8 @@ from small import llama, prompt
 
 import kvviz as kv
 from kvviz import tokens
-from kvviz.drawing import square as draw
 from kvviz.drawing import fonts as text
+from kvviz.drawing import square as draw
 from kvviz.drawing.layout import WIDEST
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -7,8 +7,8 @@ from kvviz.exercises.caches import (
     causal_mask,
     chunked_prefill,
     diagnose,
-    is_rounding,
     fixed,
+    is_rounding,
 )
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.feedback import Feedback, wrong
