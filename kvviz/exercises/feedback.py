@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-from kvviz.checking.verdict import own_frames, unwritten
+from kvviz.checking.learner_code import is_unwritten, own_frames
 
 _MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
 
@@ -42,7 +42,7 @@ def wrong(says):
 
 def tried(function, *arguments):
     """The learner's answer, and feedback instead where there is none to judge."""
-    if unwritten(function):
+    if is_unwritten(function):
         return None, NOT_DONE
     try:
         answer = function(*arguments)
