@@ -53,7 +53,7 @@ def stale_cache(layer: LayerEvidence):
 def other_rows(layer: LayerEvidence):
     """More rows than were fed: the whole text again, or something else."""
     n = layer.query.shape[1]
-    text = layer.reference.whole.queries[layer.layer][0][:, : layer.end]
+    text = layer.reference.whole.queries[layer.number][0][:, : layer.end]
     name = UNKNOWN if layer.differs(layer.query, text) else "cache never read"
     says = f"{n} row{'s were' if n > 1 else ' was'} computed for {layer.step.fed} fed"
     return layer.cause(name, says)
@@ -115,7 +115,7 @@ def newest_not_seen(layer: LayerEvidence):
     if not columns.are_paired or columns.missing != list(range(layer.fed_before, layer.end)):
         return None
     later = layer.run[layer.step.index + 1 :]
-    if later and later[0].keys[layer.layer].shape[2] <= columns.keys.shape[1]:
+    if later and later[0].keys[layer.number].shape[2] <= columns.keys.shape[1]:
         name = "new token not appended"
     newest = name_positions(columns.missing)
     says = f"attention did not see the keys and values of {newest}, just fed"
@@ -131,7 +131,7 @@ def columns_missing(layer: LayerEvidence):
         name = "window nobody asked for"
     elif missing == list(range(n)):
         later = layer.run[layer.step.index :]
-        never = not any(step.before.get(layer.layer) for step in later)
+        never = not any(step.before.get(layer.number) for step in later)
         name = "write never happens" if never else name
     says = f"the cache did not hold {name_positions(missing)} of the {n} fed before"
     return layer.cause(name, says, missing[0])
@@ -184,10 +184,10 @@ def another_layers_columns(layer: LayerEvidence):
         return bool(match_columns(ours[:, :n], theirs[:, :n]).diagonal().all())
 
     for other in whole.layers:
-        if other != layer.layer and has_columns_of(layer.layer, other):
+        if other != layer.number and has_columns_of(layer.number, other):
             every = all(has_columns_of(number, other) for number in step.layers)
             name = "one slot for all layers" if every else "another layer's slot"
-            says = f"layer {layer.layer} was given what layer {other} had stored"
+            says = f"layer {layer.number} was given what layer {other} had stored"
             return layer.cause(name, says)
 
 

@@ -105,7 +105,7 @@ class LayerEvidence:
     """What attention saw and gave in one layer of one step, beside what was right.
 
     Args:
-        run, index: the recording, and which of its steps.
+        run, index, layer: the recording, which of its steps, and which layer.
         fed_before: tokens fed in the steps before.
         rotate: (x, positions) -> x rotated, to find the position a key was rotated for; None for
             a model of the library.
@@ -113,7 +113,7 @@ class LayerEvidence:
     """
 
     def __init__(self, run, index, layer, fed_before, reference, gate, rotate=None, n_earlier=0):
-        self.run, self.step, self.layer, self.fed_before = run, run[index], layer, fed_before
+        self.run, self.step, self.number, self.fed_before = run, run[index], layer, fed_before
         self.reference, self.gate, self.rotate = reference, gate, rotate
         self.n_earlier = n_earlier
         step, whole = self.step, reference.whole
@@ -200,10 +200,10 @@ class LayerEvidence:
         if later >= len(self.run) or self.end + self.run[later].fed > self.reference.whole.fed:
             return None
         rest = self.end, self.reference, self.gate, self.rotate
-        return LayerEvidence(self.run, later, self.layer, *rest)
+        return LayerEvidence(self.run, later, self.number, *rest)
 
     def cause(self, name: str, says: str, position: int | None = None) -> Cause:
-        index, layer = self.step.index, self.layer
+        index, layer = self.step.index, self.number
         at = f"step {index}"
         if name == UNKNOWN or layer != self.step.layers[0]:
             at += f", layer {layer}"
