@@ -190,7 +190,7 @@ class _Trial:
         right = self.right
 
         def turn(keys, places):
-            return right.forge.rotate(keys, right.forge.turns(places))
+            return right.forge.rotate(keys, right.forge.rotation(places))
 
         cause = naming.named(run, right.whole, GATE, turn=turn, earlier=EARLIER)
         if cause and cause.name == "stale store" and not self.left:
