@@ -126,7 +126,7 @@ class RightForge:
         return forge.to(self.dtype)
 
     def rotate(self, keys, positions):
-        return self.forge.rotate(keys, self.forge.turns(positions))
+        return self.forge.rotate(keys, self.forge.rotation(positions))
 
     @property
     def in_chunks(self) -> list[int]:
