@@ -5,7 +5,7 @@ python -m tools.faults writes it to docs/faults.md; a test holds the file to wha
 
 from pathlib import Path
 
-from kvviz.checking.cache import Right, judged
+from kvviz.checking.cache import RightForge, judge_cache
 from kvviz.faults import GALLERY
 
 PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
@@ -33,16 +33,16 @@ def row(fault, verdicts) -> str:
 def page(rights) -> str:
     """The whole page, from what is right on each model."""
     rows = [
-        row(fault, [judged(right, fault.cache_class, fault.forge_class) for right in rights])
+        row(fault, [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights])
         for fault in GALLERY.values()
     ]
     return TITLE + "".join(rows)
 
 
-def rights(model, tokenizer) -> list[Right]:
+def rights(model, tokenizer) -> list[RightForge]:
     """What is right on the small model, and on this one."""
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
-    return [Right(), Right(model, ids, 6)]
+    return [RightForge(), RightForge(model, ids, 6)]
 
 
 if __name__ == "__main__":

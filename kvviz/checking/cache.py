@@ -140,8 +140,9 @@ class RightForge:
 def judge_cache(right: RightForge, cache_class, forge_class) -> Verdict:
     """`check_cache` against what has been computed before."""
     if missing := [name for name in NEEDED if not hasattr(cache_class, name)]:
-        says = f"{cache_class.__name__} has no method {missing[0]!r}: a cache needs "
-        return Verdict.from_cause(Cause("raised", says + ", ".join(NEEDED)), advice="")
+        says = f"{cache_class.__name__} has no method {missing[0]!r}"
+        needs = f"a cache needs {', '.join(NEEDED)}"
+        return Verdict.from_cause(Cause("raised", says, lines=needs))
     theirs = {cache_class, forge_class} - {KVCache, Forge}
     own = [vars(kind)[name] for kind in theirs for name in METHODS if name in vars(kind)]
     not_done = Cause("not done yet", "not done yet: replace the ... with your own lines")
@@ -242,10 +243,8 @@ class _Trial:
         lines, says = own_lines(error), f"it raised {type(error).__name__}: {error}"
         cause = None if lines else self.find_cause() or self.left_by_reset() or self.shared_slot()
         if cause is None:
-            advice = lines or "in a call of your classes"
-            return Verdict.from_cause(Cause("raised", says), advice=advice)
-        plain = Verdict.from_cause(cause, advice=f"{cause.advice}\nThen {says}")
-        return plain
+            return Verdict.from_cause(Cause("raised", says, lines=lines))
+        return Verdict.from_cause(cause, advice=f"{cause.advice}\nThen {says}")
 
     def left_by_reset(self) -> Cause | None:
         if any(feeding.left_by_reset for feeding in self.feedings):

@@ -103,11 +103,12 @@ class Cause:
     step: int | None = None
     layer: int | None = None
     position: int | None = None
+    lines: str = ""  # the learner's own lines that raised
 
     @property
     def advice(self) -> str:
-        """What to look at next."""
-        return ADVICE[self.name]
+        """What to look at next: the lines that raised, else the table's advice."""
+        return self.lines or ADVICE[self.name]
 
 
 def first_cause(rules: Iterable[Callable], evidence) -> Cause | None:

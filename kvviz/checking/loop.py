@@ -19,7 +19,7 @@ from kvviz.checking.compare import (
     pace,
 )
 from kvviz.checking.evidence import LoopEvidence
-from kvviz.checking.learner_code import attempt, own_lines
+from kvviz.checking.learner_code import attempt
 from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, SECOND_CALL_RULES
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.recording.recorder import record
@@ -86,8 +86,7 @@ def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
     """`check` against a reference that has been computed before."""
     evidence = _record(loop, model, reference, tokenizer)
     if cause := first_cause(RESULT_RULES, evidence):
-        lines = own_lines(evidence.error) if evidence.error else ""
-        return Verdict.from_cause(cause, **({"advice": lines} if lines else {}))
+        return Verdict.from_cause(cause)
     verdict = _compare(evidence, model)
     return _second_call(loop, model, reference, tokenizer) or verdict if verdict.passed else verdict
 

@@ -12,6 +12,7 @@ import torch
 from kvviz.checking.cache_rules import find_cause
 from kvviz.checking.causes import UNKNOWN, Cause, first_cause
 from kvviz.checking.evidence import LoopEvidence, StepEvidence
+from kvviz.checking.learner_code import own_lines
 
 # -- a loop that returned nothing that can be compared ---------------------------------------------
 
@@ -28,7 +29,8 @@ def raised(loop: LoopEvidence):
         return None
     name = getattr(error, "cause", "raised")  # `record` knows some of its refusals by name
     earlier = first_wrong_step(loop) if name == "raised" else None
-    return earlier or Cause(name, f"your loop raised {type(error).__name__}: {error}")
+    says = f"your loop raised {type(error).__name__}: {error}"
+    return earlier or Cause(name, says, lines=own_lines(error))
 
 
 def model_never_called(loop: LoopEvidence):
