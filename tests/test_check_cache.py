@@ -171,8 +171,8 @@ BAD = {
         TypeError,
         dict(forge_class=KVCache),
     ),
-    "n_new must be at least 3": (ValueError, dict(n_new=2)),
-    "check_cache takes one prompt, ids of shape": (
+    "n_new: expected a whole number of at least 3": (ValueError, dict(n_new=2)),
+    "expected one prompt of shape": (
         ValueError,
         dict(ids=torch.ones(2, 3, dtype=torch.int64)),
     ),

@@ -197,7 +197,7 @@ def test_the_first_difference_has_a_place(verdicts):
     verdict = verdicts[loops.position_restarts]
     assert (verdict.step, verdict.layer, verdict.position) == (1, 0, 6)
     says = next(finding.says for finding in verdict.findings if finding.name == "keys and values")
-    assert says.startswith("first difference at step 1, layer 0, position 6: a gap of ")
+    assert says.startswith("first at step 1, layer 0, position 6: off by ")
 
 
 @pytest.mark.parametrize("stub", [lambda *_: None, lambda *_: ...])
@@ -236,7 +236,7 @@ def test_a_verdict_reads_the_same_as_text_and_as_html(verdicts):
 @pytest.mark.parametrize(
     ("ids", "n", "says"),
     [
-        (torch.zeros(2, 6).long(), 5, r"one prompt, ids of shape \(1, p\); got \(2, 6\)"),
+        (torch.zeros(2, 6).long(), 5, r"one prompt of shape \(1, p\), and got \(2, 6\)"),
         (torch.zeros(1, 0).long(), 5, r"got \(1, 0\)"),
         ([[1, 2]], 5, "got list"),
         (torch.zeros(1, 6).long(), 2, "at least 3, .* got 2"),
@@ -246,6 +246,11 @@ def test_a_verdict_reads_the_same_as_text_and_as_html(verdicts):
 def test_bad_input_is_refused(llama, ids, n, says):
     with pytest.raises(ValueError, match=says):
         check(loops.right, llama, ids, n)
+
+
+def test_a_text_longer_than_the_model_knows_is_refused():
+    with pytest.raises(ValueError, match="17 positions"):
+        check(loops.right, build(small.llama, n_positions=17), small.prompt(13), 6)
 
 
 # -- on the course's own model -------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from kvviz.arguments import check_whole
 from kvviz.checking.cache_rules import find_cause
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import (
@@ -22,7 +23,7 @@ from kvviz.checking.compare import (
     compare_work,
 )
 from kvviz.checking.learner_code import attempt, is_unwritten, own_lines
-from kvviz.checking.loop import MAX_BYTES, check_n_new, check_prompt
+from kvviz.checking.loop import LEAST_NEW, MAX_BYTES, check_prompt
 from kvviz.checking.verdict import Verdict
 from kvviz.forge import Forge, KVCache, KVEntry
 from kvviz.recording.recorder import record
@@ -55,7 +56,7 @@ def check_cache(
     'equal in tokens, logits, keys and values, in chunks too; 1 row a step'
     """
     _check_classes(cache_class, forge_class)
-    check_n_new(n_new)
+    n_new = check_whole("n_new", n_new, least=LEAST_NEW)
     right = RightForge(model, ids, n_new)
     if right.text.unique().numel() * 2 <= right.text.numel():
         other = judge_cache(RightForge(model, n_new=n_new), cache_class, forge_class)
@@ -85,7 +86,7 @@ def logit_gap(
     (True, True)
     """
     _check_classes(cache_class, forge_class)
-    check_n_new(n_new)
+    n_new = check_whole("n_new", n_new, least=LEAST_NEW)
     right = RightForge(model, ids, n_new, dtype)
     trial = _Trial(right, cache_class, forge_class)
     logits, expected = trial.feed(right.one_by_one, keep=()).logits(), right.reference.logits
@@ -109,7 +110,7 @@ class RightForge:
         vocab, seeded = self.forge.config.vocab_size, torch.Generator().manual_seed(0)
         self.earlier = torch.randint(vocab, (1, N_EARLIER), generator=seeded)
         ids = torch.randint(vocab, (1, 6), generator=seeded) if ids is None else ids
-        check_prompt("check_cache", ids)
+        check_prompt(ids)
         p = ids.shape[1]
         for _ in range(n_new):
             ids = torch.cat([ids, self.forge(ids)[:, -1:].argmax(-1)], dim=1)

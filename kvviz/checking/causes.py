@@ -10,7 +10,7 @@ UNKNOWN = "not recognised"
 ADVICE = {
     # What came back from a loop.
     "not done yet": "",
-    "raised": "The error came from the call itself: check the arguments it takes.",
+    "raised": "None of your own lines raised it: check what your code takes, and what it returns.",
     "model never called": "Run the prompt once, and then one token at a time.",
     "prompt changed": "Put what the loop produces into a new tensor, as torch.cat does.",
     "wrong result": "Return the prompt followed by the new tokens, in one tensor.",
@@ -89,8 +89,8 @@ ADVICE = {
     "mask with a hole": "A row may see every position that is held: a mask covers held and new.",
     "window nobody asked for": "The oldest tokens were dropped, or hidden. Every token is needed "
     "until the text ends.",
-    UNKNOWN: "No mistake this check knows leaves these numbers. Everything before this point is "
-    "right, so compare your code with the plain version here.",
+    UNKNOWN: "None of the mistakes this check knows leaves these numbers. Everything before this "
+    "point is right: compare your code with the plain version here.",
 }
 
 

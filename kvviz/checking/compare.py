@@ -62,7 +62,9 @@ class Comparison:
             gaps = (ours - right).abs().amax((0, 2)) / scale  # one for each position
             over = (~(gaps <= self.gate)).nonzero()  # a gap that is no number is over every gate
             gap = float("inf") if gaps.isnan().any() else float(gaps.max())
-            trouble = "not a number" if gap == float("inf") else f"a gap of {gap:.0e}"
+            trouble = (
+                "not a number" if gap == float("inf") else f"off by {gap:.0e} of the largest number"
+            )
             position = int(positions[over[0, 0]]) if len(over) else None
         self.gap = max(self.gap, gap)
         if gap > self.gate and self.step is None:
@@ -73,12 +75,12 @@ class Comparison:
         if not self.count:
             return Finding(name, None, "nothing left to compare")
         if self.step is None:
-            return Finding(name, True, f"{what}: no gap over {self.gate:.0e} of the largest number")
+            return Finding(name, True, f"{what}: within {self.gate:.0e} of the largest number")
         found = {"step": self.step, "layer": self.layer, "position": self.position}
         where = ", ".join(
             f"{part} {number}" for part, number in found.items() if number is not None
         )
-        return Finding(name, False, f"first difference at {where}: {self.trouble}")
+        return Finding(name, False, f"first at {where}: {self.trouble}")
 
 
 def compare_tokens(ours: list[int], right: list[int], label=str, ends=()) -> Finding:

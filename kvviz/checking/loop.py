@@ -6,18 +6,13 @@ by what it left there.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
-from kvviz.arguments import is_whole
+from kvviz.arguments import check_whole
 from kvviz.checking.causes import first_cause
-from kvviz.checking.compare import (
-    GATE,
-    SEEN,
-    Reference,
-    compare_tokens,
-    compare_work,
-    pace,
-)
+from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work, pace
 from kvviz.checking.evidence import LoopEvidence
 from kvviz.checking.learner_code import attempt
 from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, SECOND_CALL_RULES
@@ -25,8 +20,7 @@ from kvviz.checking.verdict import Finding, Verdict
 from kvviz.recording.recorder import record
 
 MAX_BYTES = 2**32  # a recording for a check may take this much
-N_NEW = "n_new must be at least 3, so that two decode steps can be compared; got {!r}"
-SHAPE = "{} takes one prompt, ids of shape (1, p); got {}"
+LEAST_NEW = 3  # new tokens, so that two decode steps can be compared
 
 
 def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
@@ -51,31 +45,26 @@ def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
     >>> kv.check(loop, model, ids, 4).headline
     'equal in tokens, logits, keys and values; 1 row a step'
     """
-    check_prompt("check", ids)
-    check_n_new(n_new)
+    check_prompt(ids)
+    n_new = check_whole("n_new", n_new, least=LEAST_NEW)
     return judge_loop(loop, model, uncached_reference(model, ids, n_new), tokenizer)
 
 
-def check_prompt(who: str, ids):
+def check_prompt(ids):
     """Raise ValueError unless `ids` is one prompt, (1, p) with at least one token."""
     if not isinstance(ids, torch.Tensor) or ids.ndim != 2 or ids.shape[0] != 1 or not ids.numel():
         got = tuple(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
-        raise ValueError(SHAPE.format(who, got))
-
-
-def check_n_new(n_new):
-    """Raise ValueError unless `n_new` leaves two decode steps to compare."""
-    if not is_whole(n_new) or n_new < 3:
-        raise ValueError(N_NEW.format(n_new))
+        raise ValueError(f"ids: expected one prompt of shape (1, p), and got {got}")
 
 
 @torch.no_grad()
 def uncached_reference(model, ids, n_new: int) -> Reference:
     """What the plain loop gives: n_new greedy tokens, and one pass over them without a cache."""
     p = ids.shape[1]
-    for _ in range(n_new):
-        newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
-        ids = torch.cat([ids, newest], dim=-1)
+    with record(model, keep=()):  # which refuses a text that the model cannot take
+        for _ in range(n_new):
+            newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
+            ids = torch.cat([ids, newest], dim=-1)
     with record(model, keep=SEEN, max_bytes=MAX_BYTES) as run:
         logits = model(ids[:, :-1], use_cache=False).logits
     precision = torch.finfo(next(model.parameters()).dtype).eps / torch.finfo(torch.float32).eps
@@ -88,7 +77,9 @@ def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
     if cause := first_cause(RESULT_RULES, evidence):
         return Verdict.from_cause(cause)
     verdict = _compare(evidence, model)
-    return _second_call(loop, model, reference, tokenizer) or verdict if verdict.passed else verdict
+    if not verdict.passed:
+        return verdict
+    return _second_call(loop, model, reference, tokenizer) or verdict
 
 
 def _record(loop, model, reference, tokenizer, keep=(*SEEN, "logits")) -> LoopEvidence:
@@ -143,11 +134,7 @@ def _second_call(loop, model, reference, tokenizer) -> Verdict | None:
     """Call a loop that was right once more, on another prompt; what is wrong then, if anything."""
     prompt = reference.prompt
     other = prompt.flip(1) if prompt.shape[1] > 1 else torch.cat([prompt, prompt], dim=-1)
-    another = Reference(
-        torch.cat([other, reference.ids[:, reference.n_prompt :]], dim=-1),
-        other.shape[1],
-        reference.logits,
-        reference.whole,
-    )
+    ids = torch.cat([other, reference.ids[:, reference.n_prompt :]], dim=-1)
+    another = replace(reference, ids=ids, n_prompt=other.shape[1])  # only its prompt is used
     cause = first_cause(SECOND_CALL_RULES, _record(loop, model, another, tokenizer, ("logits",)))
-    return cause and Verdict.from_cause(cause, step=cause.step)
+    return cause and Verdict.from_cause(cause)
