@@ -215,10 +215,10 @@ def _default(show: bool) -> Path:
         return kept
     except Exception as cause:
         raise ModelUnavailable(
-            f"{MODEL} couldn't be set up. To fix it, take care of what the last line says (setting "
-            "up needs a network, pip and 0.8 GB, once) and call load_model() again. Or copy the "
-            f"folder {kept} from a machine that has it. Or set KVVIZ_HOME to the folder that such a "
-            f"copy is in. Or load another model by its folder.\n{_reason(cause)}"
+            f"{MODEL} couldn't be set up. To fix it, see to what the last line says (setting up "
+            "needs a network, pip and 0.8 GB, once) and call load_model() again. Or copy the "
+            f"folder {kept} from a machine that has it. Or set KVVIZ_HOME to the folder that such "
+            f"a copy is in. Or load another model by its folder.\n{_reason(cause)}"
         ) from cause
 
 
