@@ -1,4 +1,4 @@
-"""Broken caches. Each is one real mistake: a subclass of `KVCache` or `Forge` with one method changed.
+"""Broken caches, each one a real mistake: `KVCache` or `Forge` with one method changed.
 
 `GALLERY` holds them by name. A broken forge gets its weights as a correct one does, from `small` or
 `from_pretrained`.
@@ -56,7 +56,7 @@ def position_restarts(self, t, held):
 
 @_instead_of(Forge.positions)
 def position_counted_twice(self, t, held):
-    """A new token counts both as held and as new: after the prompt, every position is one too high."""
+    """A new token counts as held and as new: after the prompt, positions are one too high."""
     return Forge.positions(self, t, held + 1 if held else 0)
 
 
@@ -108,13 +108,13 @@ def keys_in_front(self, past, new):
 
 @_instead_of(Forge.append, group="wrong order")
 def keys_and_values_in_front(self, past, new):
-    """New keys and values go in front of the past: harmless to one query, since a sum has no order."""
+    """New keys and values go in front of the past: harmless to one query, as sums have no order."""
     return new if past is None else Forge.append(self, new, past)
 
 
 @_instead_of(Forge.append, group="wrong order")
 def keys_and_values_reversed(self, past, new):
-    """Keys and values come out last first: harmless to one query, but a chunk's mask needs order."""
+    """Everything comes out last first: harmless to one query, but a chunk's mask needs order."""
     entry = Forge.append(self, past, new)
     return entry if past is None else KVEntry(*(x.flip(2) for x in entry))
 

@@ -29,7 +29,11 @@ def describe(function, *runs) -> Feedback:
             )
         if answer == right:
             continue
-        where = f"step {step.index}, which was fed {step.fed} with {step.held_before} held before"
+        loop = "with" if step.held_before else "without"
+        where = (
+            f"step {step.index} of a loop {loop} a cache, fed {step.fed} with {step.held_before} "
+            "held before"
+        )
         if answer[1] != step.visible and answer[1] == step.fed:
             return reject(
                 f"{where}: you say {answer[1]} visible, which is the number fed. The newest row "
@@ -142,9 +146,7 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
             "end"
         )
     if run.rows != count.rows(p, n, cached=False):
-        return reject(
-            f"rows {', '.join(map(str, run.rows))}: feed the whole text at every step"
-        )
+        return reject(f"rows {', '.join(map(str, run.rows))}: feed the whole text at every step")
     expected = model.generate(ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
     if not bool((out == expected).all()):
         position = int((out != expected)[0].nonzero()[0])
