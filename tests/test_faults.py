@@ -1,10 +1,12 @@
 """Every fault differs from the right cache, and in just the checks where it should."""
 
+from functools import cache
+
 import pytest
 import small
 import torch
 
-from kvviz.checking.cache import check_cache
+from kvviz.checking.cache import RightForge, judge_cache
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
 
@@ -44,10 +46,13 @@ def close(ours, right):
     return ours.shape == right.shape and (ours - right).abs().max() <= GATE * right.abs().max()
 
 
-def plain(forge, ids, n):
-    for _ in range(n):
+@cache
+def right(seed):
+    """Six tokens and twelve more without a cache, their logits, and their entries."""
+    forge, ids, filled = Forge.small(seed), small.prompt(6, seed=seed), KVCache(4)
+    for _ in range(12):
         ids = torch.cat([ids, forge(ids)[:, -1:].argmax(-1)], dim=1)
-    return ids
+    return ids, forge(ids, filled), filled
 
 
 class Trial:
@@ -55,8 +60,8 @@ class Trial:
 
     def __init__(self, cache_class, forge_class, seed=0):
         self.cache_class, self.seed, self.rows = cache_class, seed, []
-        self.forge, self.right = forge_class.small(seed), Forge.small(seed)
-        self.text = plain(self.right, small.prompt(6, seed=seed), 12)
+        self.forge = forge_class.small(seed)
+        self.text, self.right_logits, self.right_cache = right(seed)
         attend = self.forge.attend
 
         def counting(layer, query, *rest):
@@ -83,16 +88,15 @@ class Trial:
         return torch.equal(torch.cat(made, dim=1), self.text)
 
     def logits(self):
-        return close(self.fed(DECODE)[0], self.right(self.text))
+        return close(self.fed(DECODE)[0], self.right_logits)
 
     def entries(self):
-        cache, right = self.fed(DECODE)[1], KVCache(4)
-        self.right(self.text, right)
-        entries = [(cache.get(layer), right.get(layer)) for layer in range(4)]
+        cache = self.fed(DECODE)[1]
+        entries = [(cache.get(layer), self.right_cache.get(layer)) for layer in range(4)]
         return all(our and all(map(close, our, their)) for our, their in entries)
 
     def chunks(self):
-        return close(self.fed(CHUNKS)[0], self.right(self.text))
+        return close(self.fed(CHUNKS)[0], self.right_logits)
 
     def work(self):
         self.fed(DECODE)
@@ -109,10 +113,15 @@ def test_a_fault_is_caught_by_these_checks_and_no_other(fault, seed):
     assert found == CAUGHT_BY[fault.name]
 
 
+@cache
+def _reference():
+    return RightForge(ids=small.prompt(6))
+
+
 @pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
 def test_check_cache_finds_the_same(fault):
     """It was written apart from the trial here; both look at a text of their own."""
-    found = check_cache(fault.cache_class, fault.forge_class, ids=small.prompt(6)).findings
+    found = judge_cache(_reference(), fault.cache_class, fault.forge_class).findings
     caught = [check for check, one in zip(CHECKS, found, strict=True) if not one.passed]
     assert set(caught) - {"tokens"} == set(CAUGHT_BY[fault.name].split()) - {"tokens"}
 

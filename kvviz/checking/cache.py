@@ -6,7 +6,7 @@ with one pass without a cache, and the mistake is named by the first difference.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -160,9 +160,9 @@ def judge_cache(right: RightForge, cache_class, forge_class) -> Verdict:
 class _Feeding:
     """A text fed to a cache in pieces: the recording, and what each piece gave."""
 
-    run: Run
-    outputs: list[torch.Tensor]
-    left_by_reset: bool  # whether a slot was not empty after the reset
+    has_leftovers: bool  # whether a slot was not empty after the reset
+    run: Run | tuple = ()
+    outputs: list[torch.Tensor] = field(default_factory=list)
 
     def logits(self) -> torch.Tensor:
         return torch.cat(self.outputs, dim=1)
@@ -190,10 +190,10 @@ class _Trial:
         forge(right.earlier, cache)
         cache.reset()
         left = any(cache.get(layer) is not None for layer in range(n_layers))
+        feeding = _Feeding(has_leftovers=left)
+        self.feedings.append(feeding)
         right.build(self.forge_class)(right.earlier, self.cache_class(n_layers))  # a second cache
-        with record(forge, keep=keep, max_bytes=MAX_BYTES) as run:
-            feeding = _Feeding(run, [], left)
-            self.feedings.append(feeding)
+        with record(forge, keep=keep, max_bytes=MAX_BYTES) as feeding.run:
             for piece in right.text.split(sizes, dim=1):
                 feeding.outputs.append(forge(piece, cache))
         return feeding
@@ -232,7 +232,7 @@ class _Trial:
             cause = find_cause(
                 feeding.run, right.reference, rotate=right.rotate, n_earlier=N_EARLIER
             )
-            if cause and cause.name == "stale cache" and not feeding.left_by_reset:
+            if cause and cause.name == "stale cache" and not feeding.has_leftovers:
                 says = "a second cache was filled with another text, and this one held its tokens"
                 return Cause("state shared between caches", says, 0)
             if cause:
@@ -242,13 +242,17 @@ class _Trial:
     def explain(self, error) -> Verdict:
         """An error may only follow from a mistake before it: then that is the cause."""
         lines, says = own_lines(error), f"it raised {type(error).__name__}: {error}"
-        cause = None if lines else self.find_cause() or self.left_by_reset() or self.shared_slot()
+        cause = None if lines else attempt(self.earlier_mistake).result
         if cause is None:
             return Verdict.from_cause(Cause("raised", says, lines=lines))
         return Verdict.from_cause(cause, advice=f"{cause.advice}\nThen {says}")
 
-    def left_by_reset(self) -> Cause | None:
-        if any(feeding.left_by_reset for feeding in self.feedings):
+    def earlier_mistake(self) -> Cause | None:
+        """What was wrong before an error; looking for it may raise once more."""
+        return self.find_cause() or self.leftovers() or self.shared_slot()
+
+    def leftovers(self) -> Cause | None:
+        if any(feeding.has_leftovers for feeding in self.feedings):
             return Cause("stale cache", "some slots were not empty after a reset")
 
     def shared_slot(self) -> Cause | None:

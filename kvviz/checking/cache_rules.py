@@ -64,7 +64,7 @@ def other_rows(layer: LayerEvidence):
 
 def query_at_another_position(layer: LayerEvidence):
     true = list(range(layer.fed_before, layer.end))
-    given = layer.rotated_for(layer.query, layer.right_query, true)
+    given = layer.find_rotation(layer.query, layer.right_query, true)
     if given is None:
         return None
     shifts = {ours - right for ours, right in zip(given, true, strict=True)}
@@ -101,7 +101,7 @@ def keys_and_values_swapped(layer: LayerEvidence):
 
 def keys_apart_from_values(layer: LayerEvidence):
     columns = layer.columns
-    if columns.are_known and not columns.are_paired:
+    if columns.is_known and not columns.is_paired:
         pairs = enumerate(zip(columns.keys_of, columns.values_of, strict=True))
         i, (key, value) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         key, value = columns.expected[key], columns.expected[value]
@@ -112,7 +112,7 @@ def keys_apart_from_values(layer: LayerEvidence):
 def newest_not_seen(layer: LayerEvidence):
     """Left out of the cache, or only of what attention saw? The next step tells."""
     columns, name = layer.columns, "own key left out"
-    if not columns.are_paired or columns.missing != list(range(layer.fed_before, layer.end)):
+    if not columns.is_paired or columns.missing != list(range(layer.fed_before, layer.end)):
         return None
     later = layer.run[layer.step.index + 1 :]
     if later and later[0].keys[layer.number].shape[2] <= columns.keys.shape[1]:
@@ -124,7 +124,7 @@ def newest_not_seen(layer: LayerEvidence):
 
 def columns_missing(layer: LayerEvidence):
     columns, n = layer.columns, layer.fed_before
-    if not columns.are_paired or not columns.missing or columns.repeated:
+    if not columns.is_paired or not columns.missing or columns.repeated:
         return None
     missing, name = columns.missing, "write missing"
     if missing == list(range(len(missing))) and len(missing) < n:
@@ -139,7 +139,7 @@ def columns_missing(layer: LayerEvidence):
 
 def columns_repeated(layer: LayerEvidence):
     columns = layer.columns
-    if not columns.are_paired or not (repeated := columns.repeated):
+    if not columns.is_paired or not (repeated := columns.repeated):
         return None
     says = f"the cache held {name_positions(repeated)} more than once"
     if missing := columns.missing:
@@ -151,7 +151,7 @@ def columns_repeated(layer: LayerEvidence):
 
 def wrong_order(layer: LayerEvidence):
     columns = layer.columns
-    if columns.are_paired and columns.found != columns.expected:
+    if columns.is_paired and columns.found != columns.expected:
         pairs = zip(columns.found, columns.expected, strict=True)
         i = next(i for i, pair in enumerate(pairs) if pair[0] != pair[1])
         order = list_positions(columns.found)
@@ -165,7 +165,7 @@ def key_at_another_position(layer: LayerEvidence):
     off = (~match_columns(*columns.pairs[0]).diagonal()).nonzero()[:, 0].tolist()
     if not off or columns.values_of != list(range(columns.right_keys.shape[1])):
         return None
-    given = layer.rotated_for(columns.keys[:, off], columns.right_keys[:, off], off)
+    given = layer.find_rotation(columns.keys[:, off], columns.right_keys[:, off], off)
     if given is None:
         return None
     name = "keys rotated twice" if off[-1] < layer.fed_before else "position miscounted"

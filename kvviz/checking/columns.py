@@ -42,14 +42,14 @@ class Columns:
         return identify(match_columns(self.values, self.right_values), preferred)
 
     @property
-    def are_known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether every key and value is one of the right ones, wherever it stands."""
         return all(column >= 0 for column in [*self.keys_of, *self.values_of])
 
     @property
-    def are_paired(self) -> bool:
+    def is_paired(self) -> bool:
         """Whether, besides, every key stands with its own value."""
-        return self.are_known and self.keys_of == self.values_of
+        return self.is_known and self.keys_of == self.values_of
 
     @cached_property
     def expected(self) -> list[int]:

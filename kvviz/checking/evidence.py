@@ -51,7 +51,7 @@ class LoopEvidence:
         return compare_entries(self.run, self.reference, self.n_equal)
 
     @property
-    def logits_are_right(self) -> bool:
+    def has_right_logits(self) -> bool:
         return self.logits.step is None and self.logits.count > 0
 
     @property
@@ -168,7 +168,7 @@ class LayerEvidence:
             return True
         return not (ours - right).abs().max() <= self.gate * right.abs().max()
 
-    def rotated_for(self, ours, right, positions) -> list[int] | None:
+    def find_rotation(self, ours, right, positions) -> list[int] | None:
         """The position each column was rotated for; None if for some column none fits."""
         if self.rotate is None or ours.shape != right.shape:
             return None

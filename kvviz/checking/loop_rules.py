@@ -1,6 +1,6 @@
 """The rules that name a mistake in a loop: each looks at the evidence and returns a cause or None.
 
-The lists at the end say in which order they are tried.
+A rule is called what its cause is called. The lists at the end say in which order they are tried.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def wrong_number_of_tokens(loop: LoopEvidence):
 
 def another_token_returned(loop: LoopEvidence):
     position, right = loop.n_equal, loop.reference.ids[0]
-    if loop.logits_are_right and position < min(loop.out.shape[1], len(right)):
+    if loop.has_right_logits and position < min(loop.out.shape[1], len(right)):
         came, best = (loop.run.label(int(ids[position])) for ids in (loop.out[0], right))
         says = f"your loop returned {came!r} at position {position}, but {best!r} had the highest "
         return Cause("another token returned", f"{says}score")
