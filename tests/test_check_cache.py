@@ -247,6 +247,16 @@ def test_slips_of_python_are_told_from_stubs(wrong, cause, says):
     assert verdict.cause == cause and says in verdict.headline, verdict
 
 
+class NotANumber(KVCache):
+    def update(self, layer, entry):
+        super().update(layer, KVEntry(entry.keys * float("nan"), entry.values))
+
+
+def test_what_is_not_a_number_is_called_so():
+    says = {finding.name: finding.says for finding in check_cache(NotANumber).findings}
+    assert says["keys and values"] == "first at step 1, layer 0, position 0: not a number"
+
+
 def test_a_cache_needs_only_get_update_and_reset():
     class Least:
         def __init__(self, n_layers):
