@@ -1,6 +1,13 @@
-"""Broken caches, each one real mistake: a subclass of `KVCache` or `Forge` with one method changed.
+"""Broken caches, each one a real mistake: `KVCache` or `Forge` with one method changed.
 
-`GALLERY` holds them by name. A broken forge is filled like a right one: `small`, `from_pretrained`.
+`GALLERY` holds them by name. A broken forge gets its weights as a correct one does, from `small` or
+`from_pretrained`.
+
+>>> from kvviz.forge import KVCache
+>>> cache = GALLERY["written twice"].cache_class(4)
+>>> logits = kv.Forge.small()(ids, cache)
+>>> cache.held
+7
 """
 
 from typing import NamedTuple
@@ -11,7 +18,11 @@ from kvviz.forge import Forge, KVCache, KVEntry, causal_mask
 
 
 class Fault(NamedTuple):
-    """A mistake, and the classes that show it; those of one `group` can look alike in tensors."""
+    """A mistake and the classes that make it; those of one `group` can look the same in tensors.
+
+    >>> kv.faults.stale_cache.says
+    'Emptying the cache empties nothing: the next text is appended to the last one.'
+    """
 
     name: str
     group: str
@@ -24,7 +35,7 @@ GALLERY: dict[str, Fault] = {}
 
 
 def _instead_of(method, group=None):
-    """The function below takes this method's place in a new subclass, and names the fault."""
+    """Replace this method, in a new subclass, with the function below, which names the fault."""
     base = KVCache if hasattr(KVCache, method.__name__) else Forge
 
     def broken(function):
@@ -37,91 +48,91 @@ def _instead_of(method, group=None):
     return broken
 
 
-@_instead_of(Forge.positions, group="key at place 0")
+@_instead_of(Forge.positions, group="key at position 0")
 def position_restarts(self, t, held):
-    """Every call starts at place 0: a token's offset in the call is taken for its place."""
+    """Every call starts at position 0: a token's offset in the call is taken for its position."""
     return Forge.positions(self, t, 0)
 
 
 @_instead_of(Forge.positions)
 def position_counted_twice(self, t, held):
-    """A new token counts as held and as new: after the prompt all stand one place too far."""
+    """A new token counts as held and as new: after the prompt, positions are one too high."""
     return Forge.positions(self, t, held + 1 if held else 0)
 
 
 @_instead_of(Forge.positions)
 def counter_left_behind(self, t, held):
-    """Positions come from a counter beside the cache; emptying the cache does not reset it."""
+    """Positions come from a counter beside the cache, which emptying the cache doesn't reset."""
     self.current_pos = getattr(self, "current_pos", 0) + t
     return Forge.positions(self, t, self.current_pos - t)
 
 
-@_instead_of(Forge.append, group="key at place 0")
+@_instead_of(Forge.append, group="key at position 0")
 def keys_stored_before_rotation(self, past, new):
-    """In decode the key goes in as it was before rotation, which is a key at place 0."""
-    if past is not None:  # turn it back by as much as it was turned
-        places = self.positions(new.keys.shape[2], past.keys.shape[2])
-        new = new._replace(keys=self.rotate(new.keys, self.turns(-places)))
+    """In decode, the key is stored unrotated, which makes it a key at position 0."""
+    if past is not None:  # undo the new keys' rotation
+        positions = self.positions(new.keys.shape[2], past.keys.shape[2])
+        new = new._replace(keys=self.rotate(new.keys, self.rotation(-positions)))
     return Forge.append(self, past, new)
 
 
 @_instead_of(Forge.append)
 def keys_rotated_twice(self, past, new):
-    """Keys are rotated when they are stored, and all of them again each time they are read."""
+    """Keys are rotated when they're stored, and rotated again each time they're read."""
     if past is not None:
-        places = self.positions(past.keys.shape[2], 0)
-        past = past._replace(keys=self.rotate(past.keys, self.turns(places)))
+        positions = self.positions(past.keys.shape[2], 0)
+        past = past._replace(keys=self.rotate(past.keys, self.rotation(positions)))
     return Forge.append(self, past, new)
 
 
 @_instead_of(Forge.append, group="own key missing")
 def new_token_not_appended(self, past, new):
-    """In decode the result of the concatenation is dropped: only the prompt is ever held."""
+    """In decode, the result of the concatenation is dropped: only the prompt is ever held."""
     decode = past is not None and new.keys.shape[2] == 1
     return past if decode else Forge.append(self, past, new)
 
 
 @_instead_of(Forge.attend, group="own key missing")
 def own_key_left_out(self, layer, query, keys, values, mask):
-    """In decode a token attends before its own key and value are appended."""
+    """In decode, a token attends before its own key and value are appended."""
     end = -1 if query.shape[2] == 1 < keys.shape[2] else None
     return Forge.attend(self, layer, query, keys[:, :, :end], values[:, :, :end], mask)
 
 
 @_instead_of(Forge.append, group="keys apart from their values")
 def keys_in_front(self, past, new):
-    """New keys go in front of the past, new values behind it: no key finds its own value."""
+    """New keys go in front of the past and new values behind it: no key finds its own value."""
     entry = Forge.append(self, past, new)
     return entry if past is None else KVEntry(Forge.append(self, new, past).keys, entry.values)
 
 
 @_instead_of(Forge.append, group="wrong order")
 def keys_and_values_in_front(self, past, new):
-    """New pairs go in front of the past: harmless to one query, for a sum has no order."""
+    """New keys and values go in front of the past: harmless to one query, as sums have no order."""
     return new if past is None else Forge.append(self, new, past)
 
 
 @_instead_of(Forge.append, group="wrong order")
 def keys_and_values_reversed(self, past, new):
-    """The pairs come out last first: harmless to one query, but a chunk's mask counts on order."""
+    """Everything comes out last first: harmless to one query, but a chunk's mask needs order."""
     entry = Forge.append(self, past, new)
     return entry if past is None else KVEntry(*(x.flip(2) for x in entry))
 
 
 @_instead_of(KVCache.update)
 def write_never_happens(self, layer, entry):
-    """Attention hands the longer pair back, and nobody puts it into the slot."""
+    """Attention hands back the longer keys and values, and nobody puts them into the slot."""
 
 
 @_instead_of(KVCache.update)
 def written_twice(self, layer, entry):
-    """The newest token goes into the store twice."""
+    """The newest token goes into the cache twice."""
     KVCache.update(self, layer, KVEntry(*(torch.cat([x, x[:, :, -1:]], dim=2) for x in entry)))
 
 
 @_instead_of(KVCache.update)
 def keys_and_values_swapped(self, layer, entry):
-    """Keys go where the values belong, and values where the keys do."""
+    """Keys go where the values belong, and values go where the keys belong."""
     KVCache.update(self, layer, KVEntry(keys=entry.values, values=entry.keys))
 
 
@@ -134,39 +145,39 @@ def one_slot_for_all_layers(self, layer, entry):
 
 
 @_instead_of(KVCache.reset)
-def stale_store(self):
-    """Emptying the store empties nothing: the next text is read behind the last one."""
+def stale_cache(self):
+    """Emptying the cache empties nothing: the next text is appended to the last one."""
 
 
 @_instead_of(Forge.mask, group="mask missing")
 def prefill_without_a_mask(self, t, pos_start, pos_end, device):
-    """Several rows at once are free to look ahead."""
+    """Several rows fed at once may see the tokens after them."""
 
 
 @_instead_of(Forge.mask, group="mask from the top left")
 def one_query_under_a_causal_flag(self, t, pos_start, pos_end, device):
-    """One query is masked like the first row of a square: it sees the first key only."""
+    """One query is masked like the first row of a square: it sees only the first key."""
     first = torch.arange(pos_end, device=device)[None] == 0
     return first if t == 1 else causal_mask(t, pos_start, pos_end, device)
 
 
 @_instead_of(Forge.mask, group="mask from the top left")
 def top_left_mask_for_a_chunk(self, t, pos_start, pos_end, device):
-    """A chunk's triangle starts at the first key: its first row sees one of all those held."""
+    """A chunk's triangle starts at the first key: its first row sees one of all the keys held."""
     return None if t == 1 else torch.ones(t, pos_end, device=device).tril().bool()
 
 
 @_instead_of(Forge.mask)
 def window_nobody_asked_for(self, t, pos_start, pos_end, device):
-    """Each row sees the last four columns only."""
+    """Each row sees only the last four columns."""
     rows = torch.arange(pos_start, pos_end, device=device)[:, None]
-    ago = rows - torch.arange(pos_end, device=device)
-    return (ago >= 0) & (ago < 4)
+    distance = rows - torch.arange(pos_end, device=device)
+    return (distance >= 0) & (distance < 4)
 
 
 @_instead_of(Forge.forward)
-def store_never_read(self, ids, cache=None):
-    """The store is filled and never read: every call begins again with the whole text."""
+def cache_never_read(self, ids, cache=None):
+    """The cache is filled but never read: every call starts over with the whole text."""
     if cache is None:
         return Forge.forward(self, ids)
     self.text = torch.cat([self.text, ids], dim=1) if cache.held else ids
@@ -188,6 +199,6 @@ def kept_in_float16(self, layer, entry):
 
 @_instead_of(KVCache.update, group="precision")
 def kept_in_8_bits(self, layer, entry):
-    """Kept as whole numbers up to 127, with one scale for each key and each value."""
+    """Kept as whole numbers up to 127, with one scale per key and per value."""
     kept = [(x / (scale := x.abs().amax(-1, keepdim=True) / 127)).round() * scale for x in entry]
     KVCache.update(self, layer, KVEntry(*kept))

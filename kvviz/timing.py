@@ -1,9 +1,9 @@
-"""Compare how long things take, on a machine that is busy with other things too.
+"""Compare how long things take on a machine that is busy with other things too.
 
 A single time says little: machines are shared, and the same call may take twice as long a second
-later. So the things compared take turns in one run, and what is quoted is the median of the
-ratios of neighbours, with the range in which it lies. Where that range holds both faster and
-slower, the machine is too noisy to tell, and that is said instead.
+later. So the calls take turns in one run, and you get the median of the ratios round by round, with
+the range it lies in. If that range includes both faster and slower, the machine is too noisy to
+tell, and the report says so.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from math import comb
 
 from kvviz.progress import bar
 
-ENOUGH = 6  # of fewer rounds, all on one side happen by chance more often than once in 20
+ENOUGH = 6  # with fewer rounds, chance puts them all on one side more often than once in 20
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Seconds of each call, round by round, by name; the first name is what others compare to.
+    """Seconds of each call, by name and round; the others are compared to the first name.
 
     Raises:
-        ValueError: nothing was timed, not each as often as the others, or in no time at all; and
-            later for a name that was not timed.
+        ValueError: nothing was timed, some calls were timed more often than others, or a time is
+            zero; later, a name that wasn't timed.
+
+    >>> kv.timing.Comparison({"plain": (2.0,) * 6, "cached": (1.0,) * 6})
+    medians of 6 alternating rounds; ratios to 'plain', round by round
+    plain     2000.00 ms
+    cached    1000.00 ms    0.500 x (0.500 to 0.500): faster
     """
 
     seconds: dict[str, Sequence[float]]
@@ -44,33 +49,51 @@ class Comparison:
         return len(self.seconds[self.base])
 
     def median(self, name: str) -> float:
-        """Median seconds of one of the things compared."""
+        """Median seconds of one of the calls.
+
+        >>> kv.timing.Comparison({"plain": (2.0, 4.0, 3.0)}).median("plain")
+        3.0
+        """
         return statistics.median(self._of(name))
 
     def ratios(self, name: str, base: str | None = None) -> list[float]:
-        """`name`'s time over the base's in the same round, from low to high."""
+        """`name`'s time divided by the base's in the same round, from low to high.
+
+        >>> kv.timing.Comparison({"a": (2.0, 4.0), "b": (8.0, 8.0)}).ratios("b")
+        [2.0, 4.0]
+        """
         pairs = zip(self._of(name), self._of(base or self.base), strict=True)
         return sorted(one / other for one, other in pairs)
 
     def ratio(self, name: str, base: str | None = None) -> float:
-        """Median of `ratios`."""
+        """The median of `ratios`.
+
+        >>> kv.timing.Comparison({"a": (2.0, 4.0), "b": (8.0, 8.0)}).ratio("b")
+        3.0
+        """
         return statistics.median(self.ratios(name, base))
 
     def spread(self, name: str, base: str | None = None) -> tuple[float, float]:
-        """Where the median ratio lies, 19 times out of 20, whatever the noise is like.
+        """The range the median ratio lies in, 19 times out of 20, whatever the noise is like.
 
-        Order statistics: of n ratios, as many are left out on each side as a fair coin thrown n
-        times would leave (David and Nagaraja, Order Statistics, 2003, 7.1). Fewer than six are
-        too few for that: the lowest and the highest.
+        It comes from order statistics: out of n ratios, the number left out on each side follows
+        from n throws of a fair coin (David and Nagaraja, Order Statistics, 2003, 7.1). Fewer than
+        six are too few for that, so the range goes from the lowest to the highest.
+
+        >>> kv.timing.Comparison({"a": (1.0,) * 4, "b": (2.0, 3.0, 2.0, 4.0)}).spread("b")
+        (2.0, 4.0)
         """
         ratios = self.ratios(name, base)
-        out = _left_out(len(ratios))
-        return ratios[out], ratios[-1 - out]
+        cut = _trim(len(ratios))
+        return ratios[cut], ratios[-1 - cut]
 
     def tells(self, name: str, base: str | None = None, *, factor: float = 1) -> str:
         """Whether `name` is "slower" or "faster" than `factor` times the base.
 
-        Or else "too noisy to tell"; fewer than six rounds are "too few to tell".
+        Otherwise "too noisy to tell", or "too few to tell" for fewer than six rounds.
+
+        >>> kv.timing.Comparison({"a": (1.0,) * 6, "b": (3.0,) * 6}).tells("b", factor=2)
+        'slower'
         """
         if self.rounds < ENOUGH:
             return "too few to tell"
@@ -79,13 +102,17 @@ class Comparison:
 
     def _of(self, name: str) -> Sequence[float]:
         if name not in self.seconds:
-            raise ValueError(f"{name!r} was not timed; these were: {', '.join(self.seconds)}")
+            raise ValueError(
+                f"expected a name that was timed ({', '.join(self.seconds)}), got {name!r}"
+            )
         return self.seconds[name]
 
     def __repr__(self):
         width = max(map(len, self.seconds))
         lines = [self._line(name, width) for name in self.seconds]
-        head = f"medians of {self.rounds} alternating rounds; ratios to {self.base!r}, by round"
+        head = (
+            f"medians of {self.rounds} alternating rounds; ratios to {self.base!r}, round by round"
+        )
         return "\n".join([head, *lines])
 
     def _line(self, name: str, width: int) -> str:
@@ -107,28 +134,32 @@ def compare(
     """Time several calls in turns; every other round runs backwards.
 
     Args:
-        calls: name -> function without arguments; the first is the base of the ratios.
+        calls: name -> function without arguments; ratios are to the first.
         rounds: how many times each is timed.
-        warmup: rounds before, not counted: the first calls fill caches and build what is lazy.
-        repeats: calls in a row that make one time, for calls too short for a clock; the time
-            kept is that of one call.
-        progress: show on stderr what takes longer than five seconds; by default unless
+        warmup: rounds that aren't counted; first calls fill caches and build whatever is lazy.
+        repeats: calls in a row that make one time, for calls too short for the clock; the time
+            kept is that of a single call.
+        progress: show a bar on stderr if it takes longer than five seconds; by default yes, unless
             KVVIZ_PROGRESS is 0.
 
     Raises:
-        TypeError: not functions by their names, or numbers that are not whole.
+        TypeError: `calls` doesn't map names to functions, or a number isn't whole.
         ValueError: fewer than two calls, no rounds, no repeats, or a negative warm-up.
+
+    >>> loops = {"sum": lambda: sum(range(9)), "list": lambda: list(range(9))}
+    >>> kv.timing.compare(loops, rounds=3).rounds
+    3
     """
     _check(calls, rounds, warmup, repeats)
     if len(calls) < 2 or rounds < 1:
         raise ValueError(
-            f"compare takes at least two calls and one round, and got {len(calls)} and {rounds}"
+            f"expected at least two calls and one round, got {len(calls)} and {rounds}"
         )
     if warmup < 0 or repeats < 1:
-        raise ValueError(f"expected warmup >= 0 and repeats >= 1, and got {warmup} and {repeats}")
+        raise ValueError(f"expected warmup >= 0 and repeats >= 1, got {warmup} and {repeats}")
     seconds = {name: [] for name in calls}
-    looks = {"shown": progress, "desc": "timed", "unit": " rounds"}
-    for number in bar(range(-warmup, rounds), **looks):
+    numbers = range(-warmup, rounds)
+    for number in bar(numbers, shown=progress, desc="timing", unit=" rounds"):
         for name in list(calls) if number % 2 else list(calls)[::-1]:
             spent = _time(calls[name], repeats)
             if number >= 0:
@@ -138,26 +169,26 @@ def compare(
 
 def _check(calls, *numbers) -> None:
     if not isinstance(calls, Mapping):
-        raise TypeError(f"expected {{name: function}}, and got {type(calls).__name__}")
+        raise TypeError(f"expected {{name: function}}, got {type(calls).__name__}")
     for name, call in calls.items():
         if not isinstance(name, str) or not callable(call):
             raise TypeError(
-                f"expected a function by its name, f and not f(); got {name!r}: {call!r}"
+                f"expected a name and a function, f and not f(), got {name!r}: {call!r}"
             )
     for number in numbers:
         if not isinstance(number, int):
-            raise TypeError(f"rounds, warmup, repeats: expected whole numbers, and got {number!r}")
+            raise TypeError(f"rounds, warmup, repeats: expected whole numbers, got {number!r}")
 
 
 def _time(call, repeats: int) -> float:
-    """Seconds of one call, the mean of `repeats` in a row."""
+    """Seconds of one call, averaged over `repeats` calls in a row."""
     start = time.perf_counter()
     for _ in range(repeats):
         call()
     return (time.perf_counter() - start) / repeats
 
 
-def _left_out(n: int) -> int:
-    """How many of n to leave out on each side, so that the median stays inside 95 times of 100."""
-    chances = [2 * sum(comb(n, i) for i in range(out + 1)) / 2**n for out in range(n // 2)]
+def _trim(n: int) -> int:
+    """How many of n ratios to leave out on each side and still keep the median 95 times in 100."""
+    chances = [2 * sum(comb(n, i) for i in range(cut + 1)) / 2**n for cut in range(n // 2)]
     return max(sum(chance <= 0.05 for chance in chances) - 1, 0)

@@ -65,13 +65,13 @@ def positions_by_hand(model, ids, n):
     out = model(ids, position_ids=torch.arange(ids.shape[1])[None], use_cache=True)
     produced = [_choose(out)]
     for step in range(n - 1):
-        place = torch.tensor([[ids.shape[1] + step]])
-        out = model(produced[-1], position_ids=place, cache=out.cache)
+        position = torch.tensor([[ids.shape[1] + step]])
+        out = model(produced[-1], position_ids=position, cache=out.cache)
         produced.append(_choose(out))
     return torch.cat([ids, *produced], dim=-1)
 
 
-def static_store(model, ids, n):
+def static_cache(model, ids, n):
     cache = StaticCache(model.config, max_cache_len=ids.shape[1] + n + 5)
     return _then_decode(model, ids, n, model(ids, cache=cache), cache)
 
@@ -81,7 +81,7 @@ def by_generate(model, ids, n):
 
 
 RIGHT = [right, token_by_token, in_chunks, copied_each_step, last_token_fed_too]
-RIGHT += [positions_by_hand, static_store, by_generate]
+RIGHT += [positions_by_hand, static_cache, by_generate]
 
 # -- wrong ---------------------------------------------------------------------------------------
 
@@ -128,8 +128,8 @@ def position_not_advanced(model, ids, n):
     out = model(ids, position_ids=torch.arange(ids.shape[1])[None], use_cache=True)
     produced = [_choose(out)]
     for _ in range(n - 1):
-        place = torch.tensor([[ids.shape[1]]])
-        out = model(produced[-1], position_ids=place, cache=out.cache)
+        position = torch.tensor([[ids.shape[1]]])
+        out = model(produced[-1], position_ids=position, cache=out.cache)
         produced.append(_choose(out))
     return torch.cat([ids, *produced], dim=-1)
 
@@ -143,8 +143,8 @@ def position_restarts(model, ids, n):
     return torch.cat([ids, *produced], dim=-1)
 
 
-def shared_store():
-    """A loop whose store outlives the call, as a default argument does."""
+def shared_cache():
+    """A loop whose cache outlives the call, as a default argument does."""
     kept = []
 
     def loop(model, ids, n):
@@ -156,7 +156,7 @@ def shared_store():
 
 
 def filled_before(model, text):
-    """A loop handed a store that another text has filled."""
+    """A loop that is given a cache which another text has filled."""
     cache = model(text).cache
 
     def loop(model, ids, n):
@@ -240,7 +240,7 @@ def prompt_token_skipped(model, ids, n):
     return _then_decode(model, ids, n, model(ids[:, -1:], cache=cache), cache)
 
 
-def begun_again(model, ids, n):
+def starts_over(model, ids, n):
     right(model, ids, 3)
     return right(model, ids, n)
 
@@ -265,21 +265,21 @@ def drawn_at_random(model, ids, n):
 
 
 WRONG = {
-    whole_sequence_fed: ("whole sequence fed", "the store held 6 and you fed 7"),
-    never_passed_on: ("store not passed on", "you fed 1 token and the store held nothing"),
-    never_read: ("store never read", "7 rows were computed, and nothing was read"),
-    prompts_last_token_fed: ("prompt's last token fed", "was written again"),
-    two_tokens_fed: ("2 tokens fed", "you fed 2 tokens, and the store held the first of them"),
-    position_not_advanced: ("position not advanced", "is at place 7, and was given position 6"),
-    position_restarts: ("position not advanced", "is at place 6, and was given position 0"),
+    whole_sequence_fed: ("whole sequence fed", "the cache held 6 and you fed 7"),
+    never_passed_on: ("cache not passed on", "you fed 1 token and the cache held nothing"),
+    never_read: ("cache never read", "7 rows were computed, and nothing was read"),
+    prompts_last_token_fed: ("prompt's last token fed", "was fed again"),
+    two_tokens_fed: ("token fed twice", "you fed 2 tokens, and the cache already held the first"),
+    position_not_advanced: ("position not advanced", "is at position 7, but was given 6"),
+    position_restarts: ("position not advanced", "is at position 6, but was given 0"),
     wrong_axis: ("argmax over the wrong axis", "as many as the vocabulary has"),
     over_the_rows: ("argmax over the wrong axis", "had the highest score"),
     every_rows_choice: ("several tokens fed", "you fed 6 tokens, and one was new"),
-    prompt_reversed: ("prompt not fed as it is", "at place 0, and the prompt has"),
-    prompt_token_skipped: ("prompt not fed as it is", "at place 4, and the prompt has"),
-    begun_again: ("begun again", "the text was begun again"),
-    last_token_changed: ("another token returned", "at place "),
-    one_too_few: ("too few tokens", "returned 11 new tokens, and 12 were asked for"),
+    prompt_reversed: ("prompt not fed as given", "at position 0, but the prompt has"),
+    prompt_token_skipped: ("prompt not fed as given", "at position 4, but the prompt has"),
+    starts_over: ("started over", "the text was started over"),
+    last_token_changed: ("another token returned", "at position "),
+    one_too_few: ("too few tokens", "returned 11 new tokens, expected 12"),
     one_too_many: ("too many tokens", "returned 13 new tokens"),
     without_the_prompt: ("prompt missing", "without the prompt"),
     never_calls: ("model never called", "never called the model"),

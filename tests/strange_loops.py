@@ -1,4 +1,4 @@
-"""Greedy loops that handle a library's cache wrongly, by somebody who had not seen the check.
+"""Greedy loops that handle a library's cache wrongly, written without having seen the check.
 
 `WRONG`: the name that each must be given; "not recognised" where no name fits.
 """
@@ -80,7 +80,7 @@ def bfloat16_values(model, ids, n):
 
 
 def flips_heads(model, ids, n):
-    """The two key/value heads of layer 1 change places before each step."""
+    """The two key/value heads of layer 1 are exchanged before each step."""
 
     def tamper(cache):
         cache.layers[1].keys = cache.layers[1].keys.flip(1)
@@ -115,10 +115,10 @@ def mask_with_hole(model, ids, n):
         mask[:, 0] = int(fed.shape[1] > 1)
         return mask
 
-    def places(ids, fed):
+    def positions(ids, fed):
         return torch.arange(ids.shape[1] - fed.shape[1], ids.shape[1])[None]
 
-    return _loop(model, ids, n, attention_mask=seen, position_ids=places)
+    return _loop(model, ids, n, attention_mask=seen, position_ids=positions)
 
 
 def fills_twice(model, ids, n):
@@ -142,7 +142,7 @@ def tries_and_keeps(model, ids, n):
 
 
 WRONG = {
-    drops_oldest: "store went back",
+    drops_oldest: "cache went back",
     swaps_layers: "another layer's slot",
     shares_values: "not recognised",
     rolls_keys: "keys apart from their values",
@@ -152,6 +152,6 @@ WRONG = {
     decays_in_place: "not recognised",
     forgets_once: "not recognised",
     mask_with_hole: "mask with a hole",
-    fills_twice: "begun again",
+    fills_twice: "started over",
     tries_and_keeps: "another token fed",
 }

@@ -1,4 +1,4 @@
-"""Caches and forges by somebody who knew the forge's interface and nothing of its check.
+"""Caches and forges, written knowing the forge's interface and nothing of its check.
 
 `WRONG`: the name that each must be given; "not recognised" where no name fits. `RIGHT`: unusual.
 """
@@ -136,7 +136,7 @@ class SlotsRotate(KVCache):
 
 
 class SwapsInOneLayer(KVCache):
-    """Layer 2 stores (values, keys): the order of the pair is mixed up, so it flips each call."""
+    """Layer 2 stores (values, keys): the order is mixed up, so it flips at each call."""
 
     def update(self, layer, entry):
         super().update(layer, KVEntry(entry.values, entry.keys) if layer == 2 else entry)
@@ -334,7 +334,7 @@ WRONG = {
     OneBufferForBoth: "not recognised",
     ValuesNotCopied: "not recognised",
     CursorOfLayerZero: "not recognised",
-    RingOfTen: "write in the wrong place",
+    RingOfTen: "write in the wrong position",
     PagesRunOver: "not recognised",
     HeadsFlipped: "not recognised",
     ValuesFromBelow: "not recognised",

@@ -1,5 +1,7 @@
 """Notebooks 04 to 06: stub not done, solution passes, each typical wrong answer has its hint."""
 
+import re
+
 import pytest
 import small
 import torch
@@ -59,9 +61,9 @@ def test_a_cache_without_lines_is_not_done_yet():
 @pytest.mark.parametrize(
     ("wrong", "cause", "hint"),
     [
-        (Appends, "written twice", "`update` replaces, it never adds"),
-        (OneSlot, "one slot for all layers", "each layer has a slot of its own"),
-        (NeverReset, "stale store", "reset must empty every slot"),
+        (Appends, "written twice", "`update` replaces"),
+        (OneSlot, "one slot for all layers", "each layer"),
+        (NeverReset, "stale cache", "reset must empty every slot"),
     ],
 )
 def test_a_wrong_cache_is_named_even_where_it_raises(wrong, cause, hint):
@@ -81,23 +83,27 @@ def test_causal_mask_solved():
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        (lambda t, s, e: torch.ones(t, t).tril().bool(), "your mask is 3 x 3. Held keys need"),
+        (
+            lambda t, s, e: torch.ones(t, t).tril().bool(),
+            "your mask is 3 x 3, but the keys held need columns too: 3 x 7",
+        ),
         (lambda t, s, e: torch.ones(t, e).tril().bool(), "sees 1 key and should see 5"),
         (lambda t, s, e: torch.ones(t, e).tril(s), "got (6, 6), torch.float32"),
-        (lambda t, s, e: ~torch.ones(t, e).tril(s).bool(), "Turn it round"),
-        (lambda t, s, e: torch.ones(t, e).tril(s - 1).bool(), "A token looks at its own key too"),
-        (lambda t, s, e: torch.ones(t, e).bool(), "row 0, at place 0, may see place 1"),
-        (lambda t, s, e: [[True] * e] * t, "expected truths, a bool tensor (6, 6); got list"),
+        (lambda t, s, e: ~torch.ones(t, e).tril(s).bool(), "Invert it"),
+        (lambda t, s, e: torch.ones(t, e).tril(s - 1).bool(), "A token sees its own key too"),
+        (lambda t, s, e: torch.ones(t, e).bool(), "row 0, at position 0, may see position 1"),
+        (lambda t, s, e: [[True] * e] * t, "expected a bool tensor of shape (6, 6), but got list"),
         (lambda t, s, e: t.tril(), "AttributeError in line"),
         (
             lambda t, s, e: causal_mask(t, s, e) if t > 1 else torch.arange(e)[None] < 1,
-            "1 row on 6",
+            "1 row with 6 held",
         ),
+        (lambda t, s, e: causal_mask(t, s, e) if t > 1 else t.tril(), "AttributeError in line"),
     ],
 )
 def test_causal_mask_wrong(wrong, hint):
     feedback = exercises.causal_mask(wrong)
-    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
 
 
 # -- 04: a prompt in chunks ----------------------------------------------------------------------
@@ -154,26 +160,26 @@ def forge():
 def test_chunked_prefill_solved(forge):
     assert exercises.chunked_prefill(stub, forge, small.prompt(6)).state == "not done yet"
     feedback = exercises.chunked_prefill(chunked, forge, small.prompt(6))
-    assert feedback.passed and feedback.says.startswith("rows 3, 1, 2")
+    assert feedback.passed and feedback.message.startswith("rows 3, 1, 2")
 
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        (new_cache_each, "the store held nothing. Every chunk goes into the same cache"),
-        (prefixes, "the store held 3 and you fed 4, from the beginning"),
+        (new_cache_each, "the cache held nothing. All chunks go into the same cache"),
+        (prefixes, "the cache held 3 and you fed 4, from the beginning"),
         (at_once, "rows 6: the whole prompt went in at once"),
-        (last_chunk_only, "join the chunks' along dim 1"),
-        (other_order, "are the chunks in their order"),
-        (empty_cache_returned, "holds 0 tokens, and 6 were fed"),
-        (other_sizes, "rows [2, 2, 2], and chunks of [3, 1, 2]"),
+        (last_chunk_only, "join the chunks' logits along dim 1"),
+        (other_order, "are the chunks in order"),
+        (empty_cache_returned, "holds 0 tokens, but 6 were fed"),
+        (other_sizes, "rows [2, 2, 2]: expected chunks of [3, 1, 2]"),
         (nothing, "your function returned nothing"),
         (lambda forge, ids, sizes: forge(ids), "return two things"),
     ],
 )
 def test_chunked_prefill_wrong(forge, wrong, hint):
     feedback = exercises.chunked_prefill(wrong, forge, small.prompt(6))
-    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
 
 
 # -- 05: rounding or bug -------------------------------------------------------------------------
@@ -189,16 +195,16 @@ def test_is_rounding_solved():
     ("wrong", "hint"),
     [
         (lambda g32, g64, scale: g32 <= 1e-5, "relative to the largest"),
-        (lambda g32, g64, scale: g32 <= 1e-5 * scale, "A tiny bug passes"),
-        (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "A tiny bug passes"),
+        (lambda g32, g64, scale: g32 <= 1e-5 * scale, "A tiny bug gets through"),
+        (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "A tiny bug gets through"),
         (lambda g32, g64, scale: g32 / g64 > 1e6, "ZeroDivisionError"),
         (lambda g32, g64, scale: g64 < 1e-9, "relative to the largest"),
-        (lambda g32, g64, scale: "bug", "True or False, and said 'bug'"),
+        (lambda g32, g64, scale: "bug", "True or False, but returned 'bug'"),
     ],
 )
 def test_is_rounding_wrong(wrong, hint):
     feedback = exercises.is_rounding(wrong)
-    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
 
 
 def test_in_float64_rounding_falls_and_a_bug_does_not_move():
@@ -213,7 +219,7 @@ def test_in_float64_rounding_falls_and_a_bug_does_not_move():
 
 # -- 06: X, Y and Z ------------------------------------------------------------------------------
 
-ANSWERS = {"X": "wrong order", "Y": "position counted twice", "Z": "store never read"}
+ANSWERS = {"X": "wrong order", "Y": "position counted twice", "Z": "cache never read"}
 
 
 def test_diagnose_solved():
@@ -225,51 +231,62 @@ def test_diagnose_solved():
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        ({"X": "fine"}, "Feed 3 + 1 + 2"),
+        ({"X": "fine"}, "Feed it 3 + 1 + 2"),
         ({"X": "precision"}, "more than rounding"),
-        ({"Y": "precision"}, "Rounding would touch the values too"),
-        ({"Y": "fine"}, "equal on this prompt"),
+        ({"Y": "precision"}, "Rounding would change the values too"),
+        ({"Y": "fine"}, "equal for this prompt"),
         ({"Z": "fine"}, "count the rows"),
         ({"Y": "written twice"}, "Which check caught it"),
-        ({"Y": "off by one"}, "is none of these: counter left behind"),
+        ({"Y": "off by one"}, "but got 'off by one'"),
     ],
 )
 def test_diagnose_wrong(wrong, hint):
     feedback = exercises.diagnose(ANSWERS | wrong)
-    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
 
 
-def fixed(broken, method, **lines):
-    return type(f"Fixed{broken.__name__}", (broken,), {method: getattr(Forge, method)} | lines)
+def fix(broken, name, method=None):
+    """A subclass that overrides one method, with the correct one if none is given."""
+    return type(f"Fixed{broken.__name__}", (broken,), {name: method or getattr(Forge, name)})
 
 
-RIGHT = {"X": fixed(X, "append"), "Y": fixed(Y, "positions"), "Z": fixed(Z, "forward")}
+RIGHT = {"X": fix(X, "append"), "Y": fix(Y, "positions"), "Z": fix(Z, "forward")}
 
 
-def test_mended_solved():
+def test_fixed_solved():
     assert exercises.fixed(**RIGHT).passed
-    assert (
-        exercises.fixed(**RIGHT | {"X": fixed(X, "append", append=stub)}).state == "not done yet"
-    )
+    assert exercises.fixed(**RIGHT | {"X": fix(X, "append", stub)}).state == "not done yet"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "hint"),
+    ("name", "kind", "cause", "says"),
     [
-        ({"X": X}, "X, harmless in decode, wrong for chunks"),
-        ({"Y": Y}, "Y, step 1: the token at place 6 was rotated as if it stood at place 7"),
-        ({"Y": fixed(Y, "positions", positions=lambda self, t, held: torch.arange(t))}, "offset"),
-        ({"Z": Z}, "Z, step 1: 7 rows were computed for 1 fed"),
-        ({"X": Forge}, "class FixedX(kv.exercises.X)"),
+        ("X", X, "wrong order", "X: harmless in decode, wrong for chunks"),
+        ("Y", Y, "position counted twice", "Y: step 1: .* 6 was rotated as if it .* 7"),
+        (
+            "Y",
+            fix(Y, "positions", lambda self, t, held: torch.arange(t)),
+            "position restarts",
+            "offset",
+        ),
+        ("Z", Z, "cache never read", "Z: step 1: 7 rows were computed for 1 fed"),
     ],
 )
-def test_mended_wrong(wrong, hint):
-    feedback = exercises.fixed(**RIGHT | wrong)
-    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+def test_fixed_wrong(name, kind, cause, says):
+    feedback, verdict = exercises.fixed(**RIGHT | {name: kind}), check_cache(KVCache, kind)
+    assert feedback.state == "not right yet" and re.search(says, feedback.message)
+    assert feedback.message == f"{name}: {verdict.headline}. {verdict.advice}"
+    assert verdict.cause == cause
 
 
-def test_the_tasks_door():
-    with pytest.raises(ValueError, match="answers for X, Y and Z, and got"):
+def test_fixed_takes_a_subclass():
+    feedback = exercises.fixed(**RIGHT | {"X": Forge})
+    assert feedback.state == "not right yet"
+    assert "class FixedX(kv.exercises.X)" in feedback.message
+
+
+def test_answers_of_another_shape_are_an_error():
+    with pytest.raises(ValueError, match="expected answers for X, Y and Z, got"):
         exercises.diagnose({"X": "fine"})
-    with pytest.raises(ValueError, match=r"X=..., Y=... and Z=..., and got \['X'\]"):
+    with pytest.raises(ValueError, match=r"X=..., Y=... and Z=..., got \['X'\]"):
         exercises.fixed(X=X)

@@ -20,23 +20,23 @@ def raises(*_):
 # -- 07: the price -------------------------------------------------------------------------------
 
 
-def price(config, tokens, batch, size):
+def price(config, tokens, batch_size, bytes_per_number):
     heads, layers = config.num_key_value_heads, config.num_hidden_layers
-    return 2 * layers * heads * config.head_dim * tokens * batch * size
+    return 2 * layers * heads * config.head_dim * tokens * batch_size * bytes_per_number
 
 
-def query_heads(config, tokens, batch, size):
+def query_heads(config, tokens, batch_size, bytes_per_number):
     heads, layers = config.num_attention_heads, config.num_hidden_layers
-    return 2 * layers * heads * config.head_dim * tokens * batch * size
+    return 2 * layers * heads * config.head_dim * tokens * batch_size * bytes_per_number
 
 
 def keys_alone(*case):
     return price(*case) / 2
 
 
-def narrow_heads(config, tokens, batch, size):
+def narrow_heads(config, tokens, batch_size, bytes_per_number):
     return (
-        price(config, tokens, batch, size)
+        price(config, tokens, batch_size, bytes_per_number)
         * config.hidden_size
         // (config.num_attention_heads * config.head_dim)
     )
@@ -46,41 +46,46 @@ def one_layer(config, *case):
     return price(config, *case) // config.num_hidden_layers
 
 
-def one_conversation(config, tokens, batch, size):
-    return price(config, tokens, 1, size)
+def one_sequence(config, tokens, batch_size, bytes_per_number):
+    return price(config, tokens, 1, bytes_per_number)
 
 
 def bits(*case):
     return 8 * price(*case)
 
 
-def hidden_size(config, tokens, batch, size):
-    return 2 * config.num_hidden_layers * config.hidden_size * tokens * batch * size
+def hidden_size(config, tokens, batch_size, bytes_per_number):
+    return (
+        2 * config.num_hidden_layers * config.hidden_size * tokens * batch_size * bytes_per_number
+    )
 
 
-def numbers(config, tokens, batch, size):
-    return price(config, tokens, batch, 1)
+def numbers(config, tokens, batch_size, bytes_per_number):
+    return price(config, tokens, batch_size, 1)
 
 
-def float32_alone(config, tokens, batch, size):
-    return price(config, tokens, batch, 4)
+def float32_alone(config, tokens, batch_size, bytes_per_number):
+    return price(config, tokens, batch_size, 4)
 
 
 def mebibytes(*case):
     return price(*case) / 2**20
 
 
-def a_slip(config, tokens, batch, size):
+def a_slip(config, tokens, batch_size, bytes_per_number):
     return 2 * config.num_hidden_layers * config.head_dim**tokens
 
 
-def tampers(config, tokens, batch, size):
+def tampers(config, tokens, batch_size, bytes_per_number):
     config.num_key_value_heads = 6
-    return price(config, tokens, batch, size)
+    return price(config, tokens, batch_size, bytes_per_number)
 
 
-def one_more_token(config, tokens, batch, size):
-    return price(config, tokens + 1, batch, size)
+def one_more_token(config, tokens, batch_size, bytes_per_number):
+    return price(config, tokens + 1, batch_size, bytes_per_number)
+
+
+FIRST = "SmolLM2 135M, 1 token, batch_size 1, bytes_per_number 4"
 
 
 def test_a_price_without_lines_is_not_done_yet():
@@ -90,7 +95,7 @@ def test_a_price_without_lines_is_not_done_yet():
 @pytest.mark.parametrize("of", [int, float, np.int64, np.array, torch.tensor])
 def test_the_right_price_passes_whatever_kind_of_number_it_is(of):
     feedback = exercises.price(lambda *case: of(price(*case)))
-    assert feedback.passed and "46,080 bytes a token" in feedback.says
+    assert feedback.passed and "46,080 bytes per token" in feedback.message
 
 
 @pytest.mark.parametrize(
@@ -98,26 +103,26 @@ def test_the_right_price_passes_whatever_kind_of_number_it_is(of):
     [
         (query_heads, "count the key/value heads"),
         (keys_alone, "there are keys and there are values"),
-        (narrow_heads, "a config says its head_dim"),
-        (one_layer, "each layer has keys and values of its own"),
-        (one_conversation, "each row of the batch has a store of its own"),
+        (narrow_heads, "the config gives you head_dim"),
+        (one_layer, "each layer has its own keys and values"),
+        (one_sequence, "with batch_size sequences, each has its own keys and values"),
         (bits, "those are bits"),
-        (hidden_size, "hidden_size is not what is kept"),
-        (numbers, "that counts numbers: each takes `size` bytes"),
-        (float32_alone, "right for float32 alone"),
-        (mebibytes, "bytes are asked for, not thousands, millions or billions"),
-        (a_slip, "SmolLM2 135M, 1 token, batch 1, 4 bytes a number: yours is 0.0833 times"),
-        (tampers, "SmolLM2 135M, 1 token, batch 1, 4 bytes a number: yours is 2 times"),
-        (one_more_token, "SmolLM2 135M, 1 token, batch 1, 4 bytes a number: yours is 2 times"),
+        (hidden_size, "the cache doesn't hold hidden_size numbers"),
+        (numbers, "that counts numbers: each takes bytes_per_number bytes"),
+        (float32_alone, "right for float32 only"),
+        (mebibytes, "return bytes, not thousands, millions or billions"),
+        (a_slip, f"{FIRST}: your answer is 0.0833 times"),
+        (tampers, f"{FIRST}: your answer is 2 times"),
+        (one_more_token, f"{FIRST}: your answer is 2 times"),
         (raises, "raised ZeroDivisionError"),
-        (lambda *_: "a lot", "a number of bytes, and gave 'a lot'"),
-        (lambda *_: True, "a number of bytes, and gave True"),
+        (lambda *_: "a lot", "a number of bytes, but returned 'a lot'"),
+        (lambda *_: True, "a number of bytes, but returned True"),
     ],
 )
 def test_each_wrong_price_has_its_own_hint(answer, hint):
     feedback = exercises.price(answer)
     assert feedback.state == "not right yet"
-    assert hint in feedback.says
+    assert hint in feedback.message
 
 
 # -- 08: the prediction --------------------------------------------------------------------------
@@ -128,20 +133,27 @@ def ticks():
     return itertools.count(0, 30).__next__
 
 
-@pytest.fixture
-def asked():
+@pytest.fixture(scope="module")
+def timed():
+    """Model, prompt and number of tokens; timed once, as every `ticks()` says 30 seconds."""
     return small.llama(), small.prompt(5), 7
 
 
-def test_a_prediction_without_lines_is_not_done_yet(asked):
-    assert exercises.prediction(stub, *asked).state == "not done yet"
+@pytest.fixture
+def new_request():
+    """The same with a model whose answers were not timed yet."""
+    return small.llama(), small.prompt(5), 7
+
+
+def test_a_prediction_without_lines_is_not_done_yet(timed):
+    assert exercises.prediction(stub, *timed).state == "not done yet"
 
 
 @pytest.mark.parametrize("seconds", [15, 30, 60])
-def test_a_prediction_within_a_factor_of_two_passes(asked, seconds):
-    feedback = exercises.prediction(lambda p, n: seconds, *asked, clock=ticks())
+def test_a_prediction_within_a_factor_of_two_passes(timed, seconds):
+    feedback = exercises.prediction(lambda p, n: seconds, *timed, clock=ticks())
     assert feedback.passed, feedback
-    assert feedback.says == f"you said {seconds} seconds for 7 tokens, and they took 30: " + (
+    assert feedback.message == f"you said {seconds} seconds for 7 tokens, and they took 30: " + (
         "within a factor of two"
     )
 
@@ -149,62 +161,68 @@ def test_a_prediction_within_a_factor_of_two_passes(asked, seconds):
 @pytest.mark.parametrize(
     ("seconds", "hint"),
     [
-        (12 * 30 / 256, "That is the speed of a prompt"),
-        (sum(range(5, 12)) * 30 / 256 * 10, "too long"),
-        (14.9, "2.0 times too short. What does one step take, and how many?"),
-        (0.01, "3000.0 times too short"),
-        (61, "2.0 times too long"),
+        (12 * 30 / 256, "That's the speed of prefill"),
+        (sum(range(5, 12)) * 30 / 256 * 10, "too high"),
+        (14.9, "2.0 times too low. What does one step take, and how many are there?"),
+        (0.01, "3000.0 times too low"),
+        (61, "2.0 times too high"),
         (29_000, "those are milliseconds"),
-        (0.2, "those are tokens a second"),
-        (0, "a number above zero, and gave 0"),
-        (-3, "a number above zero, and gave -3"),
-        (float("inf"), "a number above zero, and gave inf"),
+        (0.2, "those are tokens per second"),
+        (0, "a number above zero, but returned 0"),
+        (-3, "a number above zero, but returned -3"),
+        (float("inf"), "a number above zero, but returned inf"),
         (10**400, "a number above zero"),
-        ("long", "a number above zero, and gave 'long'"),
-        (True, "a number above zero, and gave True"),
+        ("long", "a number above zero, but returned 'long'"),
+        (True, "a number above zero, but returned True"),
     ],
 )
-def test_each_wrong_prediction_has_its_own_hint(asked, seconds, hint):
-    feedback = exercises.prediction(lambda p, n: seconds, *asked, clock=ticks())
+def test_each_wrong_prediction_has_its_own_hint(timed, seconds, hint):
+    feedback = exercises.prediction(lambda p, n: seconds, *timed, clock=ticks())
     assert feedback.state == "not right yet"
-    assert hint in feedback.says
+    assert hint in feedback.message
 
 
-def test_every_row_again_at_every_step_is_named(asked):
-    model, ids, n = asked
-    longer = 200  # of 5 + 7 tokens the plain loop's rows cost less than the steps
+def test_every_row_recomputed_at_every_step_is_named(timed):
+    model, ids, n = timed
+    longer = 40  # of 5 + 7 tokens the plain loop's rows cost less than the steps
     seconds = sum(range(5, 5 + longer)) * 30 / 256
     feedback = exercises.prediction(lambda p, n: seconds, model, ids, longer, clock=ticks())
-    assert "That computes every row again at every step" in feedback.says
+    assert "That recomputes every row at every step" in feedback.message
 
 
 @pytest.mark.parametrize("of", [np.float32, np.array, torch.tensor])
-def test_a_prediction_may_be_any_kind_of_number(asked, of):
-    assert exercises.prediction(lambda p, n: of(30.0), *asked, clock=ticks()).passed
+def test_a_prediction_may_be_any_kind_of_number(timed, of):
+    assert exercises.prediction(lambda p, n: of(30.0), *timed, clock=ticks()).passed
 
 
-def test_a_time_kept_is_said_to_be_kept_and_can_be_taken_anew(asked):
-    def told(**options):
-        return exercises.prediction(lambda p, n: 1, *asked, clock=ticks(), **options).says
+def test_a_time_kept_is_said_to_be_kept_and_can_be_taken_again(new_request):
+    def message(**options):
+        return exercises.prediction(lambda p, n: 1, *new_request, clock=ticks(), **options).message
 
-    kept = "(timed before; again=True times it anew)"
-    assert [kept in told(), kept in told(), kept in told(again=True)] == [False, True, False]
-
-
-def test_the_prediction_is_told_how_long_prompt_and_answer_are(asked):
-    told = []
-    exercises.prediction(lambda *lengths: told.append(lengths) or 30, *asked, clock=ticks())
-    assert told == [(5, 7)]
+    kept = "(timed before; again=True times it again)"
+    assert [kept in message(), kept in message(), kept in message(again=True)] == [
+        False,
+        True,
+        False,
+    ]
 
 
-def test_an_answer_is_written_with_a_cache_and_once(asked):
-    model, ids, n = asked
+def test_a_prediction_is_given_the_lengths_of_prompt_and_answer(timed):
+    given = []
+    exercises.prediction(lambda *sizes: given.append(sizes) or 30, *timed, clock=ticks())
+    assert given == [(5, 7)]
+
+
+def test_an_answer_is_written_with_a_cache_and_once(new_request):
+    model, ids, n = new_request
     fed = []
     model.register_forward_pre_hook(
         lambda _, args, kwargs: fed.append(args[0].shape[1]), with_kwargs=True
     )
     for seconds in (30, 1, 90):
-        exercises.prediction(lambda p, n, said=seconds: said, model, ids, n, clock=ticks())
+        exercises.prediction(
+            lambda p, n, predicted=seconds: predicted, model, ids, n, clock=ticks()
+        )
     assert fed == [5, 1, 1, 1, 1, 1, 1, 256]
     exercises.prediction(lambda p, n: 30, model, ids, n + 1, clock=ticks())
     assert len(fed) == 8 + 9

@@ -7,6 +7,7 @@ import small
 import torch
 
 from kvviz import exercises
+from kvviz.exercises.feedback import reject
 from kvviz.recording.recorder import record
 
 
@@ -31,8 +32,8 @@ def runs():
 
 
 def described(step):
-    held = step.held_before + step.fed
-    return step.fed, held, held - 1
+    visible = step.held_before + step.fed
+    return step.fed, visible, visible - 1
 
 
 def test_describe_needs_a_run_to_try_it_on():
@@ -49,18 +50,18 @@ def test_describe_solved(runs):
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        (lambda s: (s.fed, s.fed, s.held_before + s.fed - 1), "what was fed"),
-        (lambda s: (s.fed, s.held_before, s.held_before + s.fed - 1), "The new token sees itself"),
-        (lambda s: (s.fed, s.held_before + s.fed, s.held_before + s.fed), "the first is 0"),
-        (lambda s: (1, s.held_before + s.fed, s.held_before + s.fed - 1), "fed is not 1"),
-        (lambda s: s.fed, "three numbers"),
+        (lambda s: (s.fed, s.fed, s.held_before + s.fed - 1), "visible, which is the number fed"),
+        (lambda s: (s.fed, s.held_before, s.held_before + s.fed - 1), "It sees its own token too"),
+        (lambda s: (s.fed, s.held_before + s.fed, s.held_before + s.fed), "count from 0"),
+        (lambda s: (1, s.held_before + s.fed, s.held_before + s.fed - 1), "fed isn't 1"),
+        (lambda s: s.fed, "three numbers, (fed, visible, position)"),
         (lambda s: ("6", "6", "5"), "three numbers"),
         (lambda s: s.feed, "AttributeError in line"),
     ],
 )
 def test_describe_wrong(runs, wrong, hint):
     feedback = exercises.describe(wrong, *runs)
-    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
 
 
 # -- notebook 01: positions ---------------------------------------------------------------------
@@ -79,15 +80,15 @@ def test_an_unsolved_stub_is_not_done_yet(empty):
 
 def test_positions_solved():
     feedback = exercises.positions(solution)
-    assert feedback.passed and "23,900" in feedback.says
+    assert feedback.passed and "23,900" in feedback.message
 
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        (lambda p, n: sum(p + k for k in range(n + 1)), "gave 24120: that is n \\+ 1 steps"),
-        (lambda p, n: p * n, "gave 4000: .* The sentence grows"),
-        (lambda p, n: p + max(n, 1) - 1 if n else 0, "with a store"),
+        (lambda p, n: sum(p + k for k in range(n + 1)), "returned 24120, which is n \\+ 1 steps"),
+        (lambda p, n: p * n, "returned 4000, .* The text grows"),
+        (lambda p, n: p + max(n, 1) - 1 if n else 0, "right for a loop with a cache"),
         (lambda p, n: 23_900, "by hand"),
         (lambda p, n: p / 0, "ZeroDivisionError in line"),
         (lambda p: p, "TypeError in the call"),
@@ -96,7 +97,7 @@ def test_positions_solved():
 def test_positions_wrong(wrong, hint):
     feedback = exercises.positions(wrong)
     assert feedback.state == "not right yet"
-    assert re.search(hint, feedback.says), feedback.says
+    assert re.search(hint, feedback.message), feedback.message
 
 
 # -- notebook 01: the plain loop -----------------------------------------------------------------
@@ -121,10 +122,10 @@ def only_the_new(model, ids, n):
 
 
 def not_growing(model, ids, n):
-    made = [ids]
+    tokens = [ids]
     for _ in range(n):
-        made.append(model(ids, use_cache=False).logits[:, -1:].argmax(-1))
-    return torch.cat(made, dim=-1)
+        tokens.append(model(ids, use_cache=False).logits[:, -1:].argmax(-1))
+    return torch.cat(tokens, dim=-1)
 
 
 def new_token_in_front(model, ids, n):
@@ -173,20 +174,20 @@ def model():
 
 def test_the_plain_loop_solved(model):
     feedback = exercises.plain_loop(small.plain_loop, model, small.prompt(6), n=12)
-    assert feedback.passed and "rows 6, 7, 8, 9, ..., 17: 138 positions" in feedback.says
+    assert feedback.passed and "rows 6, 7, 8, 9, ..., 17: 138 positions" in feedback.message
 
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        (forgetful, "held nothing"),
+        (forgetful, "nothing was held"),
         (one_pass_more, "13 passes for 12 tokens"),
-        (only_the_new, "(1, 18): your loop returned (1, 12)"),
-        (not_growing, "did not grow"),
-        (new_token_in_front, "does not begin with the prompt"),
-        (last_eight, "feed the whole sentence at every step"),
-        (lowest_score, "differs from place 6 on"),
-        (small.cached_loop, "reads from a store"),
+        (only_the_new, "(1, 18), but your loop returned (1, 12)"),
+        (not_growing, "didn't grow"),
+        (new_token_in_front, "doesn't begin with the prompt"),
+        (last_eight, "feed the whole text at every step"),
+        (lowest_score, "differs from position 6 on"),
+        (small.cached_loop, "reads from a cache"),
         (no_return, "return the longer ids"),
         (never_calls, "never called the model"),
         (changes_the_prompt, "changed the prompt"),
@@ -195,7 +196,7 @@ def test_the_plain_loop_solved(model):
 )
 def test_the_plain_loop_wrong(model, wrong, hint):
     feedback = exercises.plain_loop(wrong, model, small.prompt(6), n=12)
-    assert feedback.state == "not right yet" and hint in feedback.says, feedback.says
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
 
 
 # -- notebook 02: reusable -----------------------------------------------------------------------
@@ -203,7 +204,7 @@ def test_the_plain_loop_wrong(model, wrong, hint):
 
 @pytest.fixture(scope="module")
 def texts():
-    """Entries of a text, with another first token and with another last one; made, not read."""
+    """Entries of a text, and those with another first and with another last token; invented."""
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(5, 7, 11, generator=generator)
     first, last = base.clone(), base.clone()
@@ -227,19 +228,19 @@ def test_reusable_solved(texts):
     [
         (lambda a, b: (a == b).all(-1), "Allow a small tolerance"),
         (lambda a, b: close_enough(a, b)[0].expand(5, 7), "Look higher up"),
-        (lambda a, b: torch.ones(5, 7), "layer 0, place 0 may be used"),
-        (lambda a, b: close_enough(a, b) & (torch.arange(7) < 3), "may not|tolerance"),
-        (lambda a, b: (a - b).abs() < 1e-3, r"(5, 7), and returned (5, 7, 11)"),
-        (lambda a, b: True, "returned bool"),
+        (lambda a, b: torch.ones(5, 7), "layer 0, position 0 can be reused"),
+        (lambda a, b: close_enough(a, b) & (torch.arange(7) < 3), "can't be reused|tolerance"),
+        (lambda a, b: (a - b).abs() < 1e-3, r"(5, 7), but got (5, 7, 11)"),
+        (lambda a, b: True, "but got bool"),
     ],
 )
 def test_reusable_wrong(texts, wrong, hint):
     feedback = exercises.reusable(wrong, *texts)
     assert feedback.state == "not right yet"
-    assert any(part in feedback.says for part in hint.split("|")), feedback.says
+    assert any(part in feedback.message for part in hint.split("|")), feedback.message
 
 
 def test_feedback_is_the_same_as_text_and_as_html():
-    feedback = exercises.wrong("a < b\nand c")
+    feedback = reject("a < b\nand c")
     assert repr(feedback) == "✗ not right yet: a < b\nand c"
     assert "a &lt; b<br>and c" in feedback._repr_html_()

@@ -1,10 +1,12 @@
 """Every fault differs from the right cache, and in just the checks where it should."""
 
+from functools import cache
+
 import pytest
 import small
 import torch
 
-from kvviz.checking.cache import check_cache
+from kvviz.checking.cache import RightForge, judge_cache
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
 
@@ -15,7 +17,7 @@ ALL_BUT_WORK = "tokens logits entries chunks"
 CAUGHT_BY = {
     "position restarts": ALL_BUT_WORK,
     "position counted twice": ALL_BUT_WORK,
-    "counter left behind": "entries",  # all places moved alike: rotary logits do not mind
+    "counter left behind": "entries",  # all positions moved by as much: rotary logits don't change
     "keys stored before rotation": ALL_BUT_WORK,
     "keys rotated twice": ALL_BUT_WORK,
     "new token not appended": ALL_BUT_WORK,
@@ -27,12 +29,12 @@ CAUGHT_BY = {
     "written twice": ALL_BUT_WORK,
     "keys and values swapped": ALL_BUT_WORK,
     "one slot for all layers": ALL_BUT_WORK,
-    "stale store": ALL_BUT_WORK,
+    "stale cache": ALL_BUT_WORK,
     "prefill without a mask": ALL_BUT_WORK,
     "one query under a causal flag": ALL_BUT_WORK,
     "top left mask for a chunk": "chunks",
     "window nobody asked for": ALL_BUT_WORK,
-    "store never read": "work",
+    "cache never read": "work",
     "kept in bfloat16": "logits entries chunks",
     "kept in float16": "logits entries chunks",
     "kept in 8 bits": "logits entries chunks",
@@ -44,10 +46,13 @@ def close(ours, right):
     return ours.shape == right.shape and (ours - right).abs().max() <= GATE * right.abs().max()
 
 
-def plain(forge, ids, n):
-    for _ in range(n):
+@cache
+def right(seed):
+    """Six tokens and twelve more without a cache, their logits, and their entries."""
+    forge, ids, filled = Forge.small(seed), small.prompt(6, seed=seed), KVCache(4)
+    for _ in range(12):
         ids = torch.cat([ids, forge(ids)[:, -1:].argmax(-1)], dim=1)
-    return ids
+    return ids, forge(ids, filled), filled
 
 
 class Trial:
@@ -55,8 +60,8 @@ class Trial:
 
     def __init__(self, cache_class, forge_class, seed=0):
         self.cache_class, self.seed, self.rows = cache_class, seed, []
-        self.forge, self.right = forge_class.small(seed), Forge.small(seed)
-        self.text = plain(self.right, small.prompt(6, seed=seed), 12)
+        self.forge = forge_class.small(seed)
+        self.text, self.right_logits, self.right_cache = right(seed)
         attend = self.forge.attend
 
         def counting(layer, query, *rest):
@@ -83,16 +88,15 @@ class Trial:
         return torch.equal(torch.cat(made, dim=1), self.text)
 
     def logits(self):
-        return close(self.fed(DECODE)[0], self.right(self.text))
+        return close(self.fed(DECODE)[0], self.right_logits)
 
     def entries(self):
-        cache, right = self.fed(DECODE)[1], KVCache(4)
-        self.right(self.text, right)
-        entries = [(cache.get(layer), right.get(layer)) for layer in range(4)]
+        cache = self.fed(DECODE)[1]
+        entries = [(cache.get(layer), self.right_cache.get(layer)) for layer in range(4)]
         return all(our and all(map(close, our, their)) for our, their in entries)
 
     def chunks(self):
-        return close(self.fed(CHUNKS)[0], self.right(self.text))
+        return close(self.fed(CHUNKS)[0], self.right_logits)
 
     def work(self):
         self.fed(DECODE)
@@ -109,10 +113,15 @@ def test_a_fault_is_caught_by_these_checks_and_no_other(fault, seed):
     assert found == CAUGHT_BY[fault.name]
 
 
+@cache
+def _reference():
+    return RightForge(ids=small.prompt(6))
+
+
 @pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
 def test_check_cache_finds_the_same(fault):
     """It was written apart from the trial here; both look at a text of their own."""
-    found = check_cache(fault.cache_class, fault.forge_class, ids=small.prompt(6)).findings
+    found = judge_cache(_reference(), fault.cache_class, fault.forge_class).findings
     caught = [check for check, one in zip(CHECKS, found, strict=True) if not one.passed]
     assert set(caught) - {"tokens"} == set(CAUGHT_BY[fault.name].split()) - {"tokens"}
 
@@ -149,7 +158,7 @@ def test_a_group_looks_alike_in_the_first_decode_step():
     for fault in GALLERY.values():
         groups.setdefault(fault.group, []).append(fault)
     assert {name: len(faults) for name, faults in groups.items() if len(faults) > 1} == {
-        "key at place 0": 2,
+        "key at position 0": 2,
         "own key missing": 2,
         "wrong order": 2,
         "mask from the top left": 2,
@@ -161,7 +170,7 @@ def test_a_group_looks_alike_in_the_first_decode_step():
         forge(small.prompt(6), cache)
         return forge(small.prompt(1, seed=1), cache), cache.get(0)
 
-    (_, one), (_, other) = map(decoded, groups["key at place 0"])
+    (_, one), (_, other) = map(decoded, groups["key at position 0"])
     assert close(one.keys, other.keys) and close(one.values, other.values)
     (one, _), (other, _) = map(decoded, groups["own key missing"])
     assert close(one, other)
@@ -169,8 +178,8 @@ def test_a_group_looks_alike_in_the_first_decode_step():
     assert close(one, other) and close(first.keys.sort(2).values, last.keys.sort(2).values)
 
 
-def test_a_stale_store_of_the_same_prompt_is_a_prompt_fed_twice():
-    stale, forge, ids = GALLERY["stale store"], Forge.small(), small.prompt(6)
+def test_a_stale_cache_of_the_same_prompt_is_a_prompt_fed_twice():
+    stale, forge, ids = GALLERY["stale cache"], Forge.small(), small.prompt(6)
     cache, right = stale.cache_class(4), KVCache(4)
     forge(ids, cache)
     cache.reset()

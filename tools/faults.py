@@ -1,21 +1,21 @@
 """The table of faults: which check catches each, and the name it is given.
 
-python -m tools.faults writes it to docs/faults.md; a test holds the file to what the checks say.
+`python -m tools.faults` writes it to docs/faults.md; a test compares the file with the checks.
 """
 
 from pathlib import Path
 
-from kvviz.checking.cache import Right, judged
+from kvviz.checking.cache import RightForge, judge_cache
 from kvviz.faults import GALLERY
 
 PAGE = Path(__file__).parents[1] / "docs" / "faults.md"
 PROMPT = "The first law of motion states"
 TITLE = """# Faults, and the checks that catch them
 
-Every broken cache of `kvviz.faults`, judged by `kv.check_cache`: six tokens and twelve new ones
-(the default model: six), against one pass without a cache. ✗ where a check catches it: **T**okens,
-**L**ogits, **K**eys and values as attention saw them, **C**hunks of 3 + 1 + 2, **W**ork. "Tokens
-equal" is said of this prompt alone. Written by `python -m tools.faults`.
+Every broken cache of `kvviz.faults`, checked by `kv.check_cache` against one pass without a cache:
+six tokens and twelve new ones (with the default model, six). A ✗ marks a check that catches it:
+**T**okens, **L**ogits, **K**eys and values as attention saw them, **C**hunks of 3 + 1 + 2,
+**W**ork. That the tokens are equal holds for this prompt only. Written by `python -m tools.faults`.
 
 | fault | T | L | K | C | W | T | L | K | C | W | named | what it does |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -24,25 +24,25 @@ equal" is said of this prompt alone. Written by `python -m tools.faults`.
 
 
 def row(fault, verdicts) -> str:
-    """One line of the table: what caught it on each model, and the name it was given on both."""
+    """One line of the table: which checks caught it on each model, and its name on both."""
     marks = ["·" if finding.passed else "✗" for v in verdicts for finding in v.findings]
     names = dict.fromkeys(verdict.cause for verdict in verdicts)
     return f"| {fault.name} | {' | '.join(marks)} | {', '.join(names)} | {fault.says} |\n"
 
 
 def page(rights) -> str:
-    """The whole page, from what is right on each model."""
+    """The whole page, from the right forge of each model."""
     rows = [
-        row(fault, [judged(right, fault.cache_class, fault.forge_class) for right in rights])
+        row(fault, [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights])
         for fault in GALLERY.values()
     ]
     return TITLE + "".join(rows)
 
 
-def rights(model, tokenizer) -> list[Right]:
-    """What is right on the small model, and on this one."""
+def rights(model, tokenizer) -> list[RightForge]:
+    """The right forge on the small model, and on this one."""
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
-    return [Right(), Right(model, ids, 6)]
+    return [RightForge(), RightForge(model, ids, 6)]
 
 
 if __name__ == "__main__":

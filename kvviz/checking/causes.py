@@ -1,212 +1,116 @@
-"""Name the likely mistake in a cached loop, from what its recording holds."""
+"""The mistakes that the checks know by name, and what to look at for each."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+UNKNOWN = "not recognised"
+
+ADVICE = {
+    # What came back from a loop.
+    "not done yet": "",
+    "raised": "None of your own lines raised it: check what your code takes, and what it returns.",
+    "model never called": "Run the prompt once, and then one token at a time.",
+    "prompt changed": "Put what the loop produces into a new tensor, as torch.cat does.",
+    "wrong result": "Return the prompt followed by the new tokens, in one tensor.",
+    "prompt missing": "Return the prompt and the new tokens after it, in one tensor.",
+    "too few tokens": "The prompt's own pass gives the first new token, and each step after it "
+    "gives one more.",
+    "too many tokens": "The prompt's own pass already gives the first new token.",
+    "another token returned": "What you fed is right. Return the tokens that were chosen, after "
+    "the prompt.",
+    "not greedy": "This check compares greedy loops. A loop that samples its tokens can be right "
+    "and still differ, so use argmax here.",
+    # What a loop fed, and to which cache.
+    "stale cache": "The model read an earlier text along with this one. Start each text with an "
+    "empty cache: make a new one, or reset it (reset must empty every slot).",
+    "prompt not fed as given": "Feed the whole prompt, in order, before the first new token.",
+    "cache never read": "The result is right, but all of it was recomputed. Pass the cache on, "
+    "read from it, and feed only the newest token.",
+    "started over": "One pass over the prompt is enough: keep the cache it fills.",
+    "cache not passed on": "The tokens before were forgotten. Pass the cache on: "
+    "model(token, cache=out.cache).",
+    "cache went back": "Something was taken out of the cache, or an older one was passed on. Pass "
+    "on the cache that the last step returned, out.cache.",
+    "whole sequence fed": "The cache already holds this text, so it was written a second time "
+    "after itself. Feed only the newest token.",
+    "prompt's last token fed": "That is the prompt's last token, and the cache already holds it. "
+    "Feed the token you just produced.",
+    "token fed twice": "A token that is fed again is written again. Feed only the newest token.",
+    "several tokens fed": "Take the last row of the logits before you choose: "
+    "logits[:, -1:].argmax(-1).",
+    "argmax over the wrong axis": "The logits were right and the choice was not: take the argmax "
+    "over the last dimension, the vocabulary, of the last row.",
+    "another token fed": "Feed the token that was chosen and no other: whatever you feed stays in "
+    "the cache.",
+    # Positions.
+    "position not advanced": "A token's position is the number of tokens before it. Leave "
+    "position_ids out, or add one at each step.",
+    "position restarts": "That is its offset in this call. Its position counts on from the tokens "
+    "already held.",
+    "position counted twice": "It was counted as held and as new. A token's position is the number "
+    "of tokens held before it.",
+    "counter left behind": "The cache was emptied, but a counter still counts on from the earlier "
+    "text. Rotary logits don't change until the positions run out; learned positions would. Read "
+    "the position from the cache's tensors.",
+    "position miscounted": "A token's position is the number of tokens before it.",
+    "key at position 0": "A key rotated for position 0 is a key that isn't rotated at all: rotate "
+    "it for its true position before you store it.",
+    "keys rotated twice": "The key was right when it was stored, and has been rotated again since.",
+    # What the cache held.
+    "write never happens": "What attention returns must be in the slot at the next call, and come "
+    "out of it: look at `update`, and at `get`.",
+    "write missing": "Something was not written, or was taken out again.",
+    "written twice": "Each token is written once. Look for a second call that fills the same "
+    "cache; in a cache of your own, `update` replaces the entry and never adds to it.",
+    "write in the wrong position": "One write overwrote another. A new token goes after all that "
+    "are held.",
+    "new token not appended": "The next step doesn't have it either: the longer keys and values "
+    "were dropped.",
+    "own key left out": "The token attended before it was appended. A token attends to itself too.",
+    "wrong order": "A single query gives the same result: each key carries its position, and a sum "
+    "has no order. A chunk of several queries doesn't, because its mask counts columns.",
+    "keys and values swapped": "Compare the order in which keys and values are written with the "
+    "order in which they are read.",
+    "keys apart from their values": "A key and its value belong in the same column: append both at "
+    "the same end.",
+    "one slot for all layers": "Keys differ from layer to layer: give each layer its own slot.",
+    "another layer's slot": "Keys differ from layer to layer: give each layer its own slot.",
+    "state shared between caches": "Something that belongs to one cache is kept where every cache "
+    "sees it: create it in __init__, not in the class.",
+    "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
+    "but it's no longer the same cache.",
+    # What a row could see.
+    "mask missing": "Several rows at once need the triangle: a row sees its own position and those "
+    "before it.",
+    "mask from the top left": "The triangle belongs at the bottom right: the first new row sees "
+    "everything held, and itself.",
+    "mask with a hole": "A row may see every position that is held: a mask covers held and new.",
+    "window nobody asked for": "The oldest tokens were dropped, or hidden. Every token is needed "
+    "until the text ends.",
+    UNKNOWN: "None of the mistakes this check knows leaves these numbers. Everything before this "
+    "point is right: compare your code with the plain version here.",
+}
 
 
-def of(out, run, p, n, expected, scores_right):
-    """Headline, cause, advice and step of the first thing in the recording that is not right."""
-    text = expected[0].tolist()
-    found = in_steps(run, p, text)
-    if found:
-        return found
-    n_new = out.shape[1] - p
-    if n_new == n - p and torch.equal(out[0], expected[0, p:]):
-        return (
-            "your loop returned the new tokens without the prompt",
-            "prompt missing",
-            f"Return both, in one tensor of shape {(1, p + n)}.",
-            None,
-        )
-    if 0 <= n_new < n:
-        return (
-            f"your loop returned {n_new} new tokens, and {n} were asked for",
-            "too few tokens",
-            "The prompt's own pass gives the first new token, and each step after it one more.",
-            None,
-        )
-    if n_new > n:
-        return (
-            f"your loop returned {n_new} new tokens, and {n} were asked for",
-            "too many tokens",
-            "The prompt's own pass already gives the first new token.",
-            None,
-        )
-    differ = (out[0, : expected.shape[1]] != expected[0, : out.shape[1]]).nonzero()
-    if scores_right and len(differ):
-        place = int(differ[0])
-        came, best = run.label(int(out[0, place])), run.label(text[place])
-        return (
-            f"your loop returned {came!r} at place {place}, and {best!r} had the highest score",
-            "another token returned",
-            "What was fed is right. Return the tokens that were chosen, behind the prompt.",
-            None,
-        )
-    return (
-        "something differs that this check does not recognise",
-        "not recognised",
-        "The first place that differs is below: compare what you wrote there with the plain loop.",
-        None,
-    )
+@dataclass(frozen=True)
+class Cause:
+    """A mistake: its name, what is wrong in words, and where it shows, as far as that is known."""
+
+    name: str
+    says: str
+    step: int | None = None
+    layer: int | None = None
+    position: int | None = None
+    lines: str = ""  # the learner's own lines that raised
+
+    @property
+    def advice(self) -> str:
+        """What to look at next: the lines that raised, else the table's advice."""
+        return self.lines or ADVICE[self.name]
 
 
-def in_steps(run, p, text):
-    """The first step that is not right, as `of` gives it; None if all are."""
-    written = 0
-    for step in run:
-        found = _cause_at(step, written, text, p, run)
-        if found:
-            return *found, step.index
-        written = step.visible
-    return None
-
-
-def _cause_at(step, written, text, p, run):
-    """What is wrong with one step, given that everything before it was right; None if nothing."""
-    fed, held, new = step.token_ids[0].tolist(), step.held_before, step.fed
-    at = f"step {step.index}"
-    if step.index == 0 and held:
-        return stale(run, "Your loop")
-    positions = step.position_ids[0].tolist()
-    if held == written and fed == text[written : written + new]:
-        if positions == list(range(held, held + new)):
-            return None
-        ahead = positions[-1] - (held + new - 1)
-        return (
-            f"{at}: {run.label(fed[-1])!r} is at place {held + new - 1}, and was given position "
-            f"{positions[-1]}",
-            "position not advanced"
-            if ahead < 0
-            else "position counted twice"
-            if ahead == 1
-            else "position miscounted",
-            "Its position is the number of tokens held before it: leave position_ids out, or count "
-            "them on by one each step.",
-        )
-    if held == written < p:
-        return _other_prompt(step, fed, text, run)
-    if held == 0:
-        return _nothing_held(step, fed, text, written, p, run)
-    if held < written:
-        return (
-            f"{at}: the store held {held}, after {written} tokens had been fed",
-            "store went back",
-            "Something was taken out of it, or an older one was handed on. Hand on the store as "
-            "the last step returned it, out.cache.",
-        )
-    if held > written:
-        return (
-            f"{at}: the store held {held}, after only {written} tokens had been fed",
-            "written twice",
-            "Each token is written once: look for a second call that fills the same store.",
-        )
-    if fed[:written] == text[:written] and new > 1:
-        return (
-            f"{at}: the store held {held} and you fed {new}",
-            "whole sequence fed",
-            "The sentence is in the store already, so it was written a second time behind itself. "
-            "Feed the newest token alone.",
-        )
-    if new == 1 and fed[0] == text[p - 1]:
-        return (
-            f"{at}: {run.label(fed[0])!r} was written again",
-            "prompt's last token fed",
-            "That is the prompt's last token, and the store holds it. Feed what you just produced.",
-        )
-    if fed[0] == text[written - 1] and new > 1:
-        return (
-            f"{at}: you fed {new} tokens, and the store held the first of them already",
-            f"{new} tokens fed",
-            f"{run.label(fed[0])!r} was written twice. Feed the newest token alone.",
-        )
-    return _not_the_best(step, fed, run)
-
-
-def _other_prompt(step, fed, text, run):
-    """The prompt is still being fed, and not as it is."""
-    place = next(i for i, token in enumerate(fed, step.held_before) if token != text[i])
-    came = run.label(fed[place - step.held_before])
-    return (
-        f"step {step.index}: {came!r} was fed at place {place}, and the prompt has "
-        f"{run.label(text[place])!r} there",
-        "prompt not fed as it is",
-        "Feed all of the prompt, in its order, before the first new token.",
-    )
-
-
-def _nothing_held(step, fed, text, written, p, run):
-    at = f"step {step.index}"
-    if fed == text[: len(fed)] and len(fed) > written:
-        return (
-            f"{at}: {len(fed)} rows were computed, and nothing was read from a store",
-            "store never read",
-            "The text is right, and all of it was computed again. Hand the store on (cache=) and "
-            "feed the newest token alone.",
-        )
-    if fed == text[: len(fed)]:
-        return (
-            f"{at}: the text was begun again, with nothing in the store",
-            "begun again",
-            f"{written} tokens had been fed already. One pass over the prompt is enough.",
-        )
-    return (
-        f"{at}: you fed {len(fed)} token{'s' * (len(fed) > 1)} and the store held nothing",
-        "store not passed on",
-        f"The {written} tokens before were forgotten. Pass the store on: "
-        "model(token, cache=out.cache).",
-    )
-
-
-def _not_the_best(step, fed, run):
-    before = run[step.index - 1]
-    best = int(before.logits[0].argmax())
-    if len(fed) > 1:
-        return (
-            f"step {step.index}: you fed {len(fed)} tokens, and one was new",
-            "several tokens fed",
-            "Take the last row of the scores before you choose: logits[:, -1:].argmax(-1).",
-        )
-    found = (
-        f"step {step.index}: you fed {run.label(fed[0])!r}, but {run.label(best)!r} had the "
-        "highest score"
-    )
-    if fed[0] != best and fed[0] >= before.fed:
-        return (
-            found,
-            "another token fed",
-            "Feed the token that was chosen, and only that: whatever is fed stays in the store.",
-        )
-    if fed[0] != best:  # as small a number as that of a row
-        return (
-            found,
-            "argmax over the wrong axis",
-            "The scores were right and the choice was not: take the argmax over the last "
-            "dimension, the vocabulary, of the last row.",
-        )
-    return None
-
-
-def stale(run, who):
-    held = run[0].held_before
-    return (
-        f"step 0: the store held {held} tokens before the prompt was fed",
-        "stale store",
-        f"{who} began with the store of an earlier text, and the model read both. Begin each text "
-        "with an empty store.",
-    )
-
-
-def not_greedy(run, first):
-    """From step `first` on, the first choice without the highest score, as `of` gives it."""
-    for before, step in zip(run[first:], run[first + 1 :], strict=False):
-        best, fed = int(before.logits[0].argmax()), int(step.token_ids[0, 0])
-        if step.held_before == before.visible and step.fed == 1 and fed != best:
-            return (
-                f"step {step.index}: {run.label(fed)!r} was chosen, but {run.label(best)!r} had "
-                "the highest score",
-                "not greedy",
-                "This check compares greedy loops. A loop that draws its tokens at random may be "
-                "right and differ: take the argmax here.",
-            )
-    return None
+def first_cause(rules: Iterable[Callable], evidence) -> Cause | None:
+    """The first cause that a rule finds in the evidence; None if no rule applies."""
+    return next((cause for rule in rules if (cause := rule(evidence))), None)

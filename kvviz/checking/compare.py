@@ -1,55 +1,137 @@
-"""Tell columns apart: which of the right ones each is, and whether it was kept more coarsely.
+"""The one way of comparing tokens, logits, keys and values, and work with an uncached pass."""
 
-Keys or values of one layer and batch row, (heads, columns, D).
-"""
+from __future__ import annotations
 
-import torch
+from dataclasses import dataclass
 
-SAME = 1e-4  # of its size: how far a column may be from the one it is taken for
+from torch import Tensor
 
+from kvviz.checking.verdict import Finding
+from kvviz.recording.step import Step
 
-def near(ours, right):
-    """(C, N) bool: which of `right`'s columns each of ours is; both (heads, columns, D)."""
-    if ours.shape[0] != right.shape[0] or ours.shape[2] != right.shape[2]:
-        return torch.zeros(ours.shape[1], right.shape[1], dtype=torch.bool)
-    a, b = (x.double().transpose(0, 1).flatten(1) for x in (ours, right))
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") <= SAME * b.norm(dim=1)
+GATE = 1e-5  # largest gap allowed in float32, relative to the largest number of the right result
+SEEN = ("queries", "keys", "values", "outputs")  # what `record` must keep of every layer
 
 
-def which(near, preferred):
-    """The column each is: the preferred where that fits too, for tokens repeat; -1 for none."""
-    fits = [row.nonzero()[:, 0].tolist() for row in near]
-    wished = zip(fits, preferred, strict=True)
-    return [p if p in fit else fit[0] if fit else -1 for fit, p in wished]
+@dataclass(frozen=True)
+class Reference:
+    """What is right for one text: the greedy tokens, and one pass over them without a cache.
+
+    Attributes:
+        ids: (1, p + n), the prompt and the new tokens.
+        n_prompt: p.
+        logits: (1, p + n - 1, vocabulary), of every token but the last.
+        whole: that pass, with `SEEN` kept.
+        gate: largest gap allowed, relative to the largest number.
+    """
+
+    ids: Tensor
+    n_prompt: int
+    logits: Tensor
+    whole: Step
+    gate: float = GATE
+
+    @property
+    def n_new(self) -> int:
+        return self.ids.shape[1] - self.n_prompt
+
+    @property
+    def prompt(self) -> Tensor:
+        return self.ids[:, : self.n_prompt]
 
 
-def coarse(x):
-    """In words, if these numbers (heads, columns, D) are of a coarser kind than float32."""
-    for name, kind in (("in bfloat16", torch.bfloat16), ("in float16", torch.float16)):
-        if torch.equal(x.to(kind).to(x.dtype), x):
-            return name
-    for dims in (
-        (2,),
-        (0, 2),
-        (1,),
-        (0, 1, 2),
-    ):  # a scale for each token's head, token, number, or one
-        low, high = x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
-        largest, spread = x.abs().amax(dims, keepdim=True), (high - low).clamp_min(1e-30)
-        for levels in (127, 7):
-            steps = x / largest.clamp_min(1e-30) * levels, (x - low) / spread * (2 * levels + 1)
-            if any((each - each.round()).abs().max() < 0.01 for each in steps):
-                return f"in {levels.bit_length() + 1} bits"
-    return None
+@dataclass
+class Comparison:
+    """The largest gap found so far, and the first place where it is over the gate."""
+
+    gate: float
+    gap: float = 0.0  # relative to the largest number of the right result
+    count: int = 0
+    trouble: str = ""
+    step: int | None = None
+    layer: int | None = None
+    position: int | None = None
+
+    def add(self, ours: Tensor, right: Tensor, positions: Tensor, scale, step, layer=None):
+        """Compare tensors (heads or 1, positions, numbers) of one step."""
+        self.count += 1
+        if ours.shape != right.shape:
+            gap, position, trouble = float("inf"), None, f"shape {tuple(ours.shape)}"
+            trouble += f" where {tuple(right.shape)} was expected"
+        else:
+            gaps = (ours - right).abs().amax((0, 2)) / scale  # one for each position
+            over = (~(gaps <= self.gate)).nonzero()  # a gap that is no number is over every gate
+            gap = float("inf") if gaps.isnan().any() else float(gaps.max())
+            trouble = (
+                "not a number" if gap == float("inf") else f"off by {gap:.0e} of the largest number"
+            )
+            position = int(positions[over[0, 0]]) if len(over) else None
+        self.gap = max(self.gap, gap)
+        if gap > self.gate and self.step is None:
+            self.step, self.layer, self.position, self.trouble = step, layer, position, trouble
+
+    def finding(self, name: str, what: str) -> Finding:
+        """The comparison in one line; `what` says how much was compared."""
+        if not self.count:
+            return Finding(name, None, "nothing left to compare")
+        if self.step is None:
+            return Finding(name, True, f"{what}: within {self.gate:.0e} of the largest number")
+        found = {"step": self.step, "layer": self.layer, "position": self.position}
+        where = ", ".join(
+            f"{part} {number}" for part, number in found.items() if number is not None
+        )
+        return Finding(name, False, f"first at {where}: {self.trouble}")
 
 
-def these(places):
-    if len(places) == 1:
-        return f"place {places[0]}"
-    if places == list(range(places[0], places[-1] + 1)):
-        return f"places {places[0]} to {places[-1]}"
-    return f"places {short(places)}"
+def compare_tokens(ours: list[int], right: list[int], label=str, ends=()) -> Finding:
+    """New tokens, one by one; `ends` are tokens at which a text may stop early."""
+    pairs = zip(ours, right, strict=False)
+    first = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
+    if first is not None:
+        came, expected = label(ours[first]), label(right[first])
+        return Finding("tokens", False, f"new token {first} is {came!r}, expected {expected!r}")
+    stopped = len(ours) < len(right) and ours[-1:] and ours[-1] in ends
+    if len(ours) != len(right) and not stopped:
+        return Finding("tokens", False, f"{len(ours)} new tokens, expected {len(right)}")
+    return Finding("tokens", True, f"all {len(ours)} new tokens equal")
 
 
-def short(places):
-    return ", ".join(map(str, places[:8])) + ", ..." * (len(places) > 8)
+def compare_logits(rows, reference: Reference, until: int | None = None) -> Comparison:
+    """Logits `rows`, each (step, positions, logits (1, positions, vocabulary))."""
+    compared, right = Comparison(reference.gate), reference.logits
+    scale, end = right.abs().max(), right.shape[1] if until is None else until
+    for step, positions, ours in rows:
+        if positions[-1] < min(end, right.shape[1]):
+            compared.add(ours, right[:, positions], positions, scale, step)
+    return compared
+
+
+def compare_entries(run, reference: Reference, until: int | None = None) -> Comparison:
+    """Every step's keys and values, each column with the right one for its position."""
+    compared = Comparison(reference.gate)
+    for step in run:
+        for layer in step.layers:
+            positions = step.column_positions(layer)
+            for name in ("keys", "values"):
+                ours, right = (each.kept[name][layer][0] for each in (step, reference.whole))
+                end = right.shape[1] if until is None else min(until, right.shape[1])
+                known = (positions >= 0) & (positions < end)
+                if known.any():
+                    ours, at = ours[:, known], positions[known]
+                    scale = right.abs().max()
+                    compared.add(ours, right[:, at], at, scale, step.index, layer)
+    return compared
+
+
+def compare_work(rows: list[int], needed: int, spare: int = 0) -> Finding:
+    """Rows computed in each step, with the number of rows that the text needs."""
+    if sum(rows) <= needed + spare:
+        return Finding("work", True, f"{pace(rows)}; {sum(rows)} rows in all")
+    shown = rows if len(rows) < 6 else [*rows[:4], "..."]
+    listed = ", ".join(map(str, shown))
+    return Finding("work", False, f"rows {listed}: {sum(rows)} in all, {needed} needed")
+
+
+def pace(rows: list[int]) -> str:
+    """How many rows a step computes, in words."""
+    return "1 row a step" if rows[-1] == 1 else f"{rows[-1]} rows in the last step"

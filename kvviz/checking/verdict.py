@@ -1,44 +1,18 @@
-"""What a check found, written as a good teacher would: the point first, then what supports it."""
+"""What a check found: the point first, then what supports it."""
 
 from __future__ import annotations
 
-import dis
 import html
-import traceback
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from kvviz.checking.causes import Cause
 
 _MARK = {True: "✓", False: "✗", None: "·"}
-
-_EMPTY = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
-
-_HERE = str(Path(__file__).parents[1])
-
-
-def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The learner's own part of a traceback: neither our lines nor an installed library's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return [f for f in frames if "site-packages" not in f.filename and _HERE not in f.filename]
-
-
-def own_lines(error: BaseException) -> str:
-    """The learner's own lines of a traceback, one under the other; empty if there are none."""
-    frames = own_frames(error)
-    return "\n".join(f"line {f.lineno} of {f.name}:  {f.line}" for f in frames)
-
-
-def unwritten(function) -> bool:
-    """Whether a function of the learner's has no lines yet: no words either, its body is `...`."""
-    if not hasattr(function, "__code__") or function.__doc__:
-        return False
-    does = [each for each in dis.get_instructions(function) if each.opname not in _EMPTY]
-    returns = [each.argval for each in dis.get_instructions(function) if "CONST" in each.opname]
-    return not does and returns in ([None], [...])
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One of the checks: `passed` is None where an earlier difference kept it from being made."""
+    """One comparison: `passed` is None where an earlier difference left nothing to compare."""
 
     name: str
     passed: bool | None
@@ -50,14 +24,18 @@ class Verdict:
     """The findings of a check, and the likely cause of the first difference.
 
     Attributes:
-        passed: whether everything compared is equal.
+        passed: whether everything that was compared is equal.
         headline: what is right, or the first thing that is wrong, in one line.
-        cause: a short name of the mistake; empty if passed, "not recognised" if it has no name.
+        cause: a short name for the mistake; empty if passed, "not recognised" if it has no name.
         advice: what to look at next; empty if passed.
-        findings: tokens, logits, keys and values, work.
-        remarks: what is worth saying and is no mistake.
-        gaps: name -> largest difference measured, for those who want the digits.
-        step, layer, place: where the first difference stands; None where it has no such place.
+        findings: tokens, logits, keys and values, work; for a cache also chunks.
+        remarks: worth knowing, but no mistake.
+        gaps: what was compared -> largest difference, relative to the largest number.
+        step, layer, position: where the first difference is; None where that means nothing.
+
+    >>> verdict = kv.check_cache(kv.faults.GALLERY["written twice"].cache_class)
+    >>> verdict.passed, verdict.cause, verdict.step
+    (False, 'written twice', 1)
     """
 
     passed: bool
@@ -69,10 +47,18 @@ class Verdict:
     gaps: dict[str, float] = field(default_factory=dict)
     step: int | None = None
     layer: int | None = None
-    place: int | None = None
+    position: int | None = None
+
+    @classmethod
+    def from_cause(cls, cause: Cause, **rest) -> Verdict:
+        """A failing verdict with the cause's name, advice and place; `rest` adds or replaces."""
+        found = {"headline": cause.says, "cause": cause.name, "advice": cause.advice}
+        found |= {"step": cause.step, "layer": cause.layer, "position": cause.position}
+        return cls(False, **{**found, **rest})
 
     @property
     def mark(self) -> str:
+        """✓ passed, ✗ failed, · not written yet."""
         return "·" if self.cause == "not done yet" else _MARK[self.passed]
 
     def __repr__(self):

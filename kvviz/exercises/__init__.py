@@ -1,4 +1,7 @@
-"""The exercises' checks. Each runs the learner's own function, and never shows the answer."""
+"""The exercises' checks. Each runs the learner's own function and never shows the answer.
+
+They may import `kvviz.checking`, `kvviz.recording` and the rooms at the top of the package.
+"""
 
 from kvviz.exercises.caches import (
     X,
@@ -11,9 +14,8 @@ from kvviz.exercises.caches import (
     is_rounding,
 )
 from kvviz.exercises.costs import prediction, price
-from kvviz.exercises.feedback import Feedback, wrong
+from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, plain_loop, positions, reusable
 
 __all__ = ["Feedback", "X", "Y", "Z", "causal_mask", "chunked_prefill", "describe", "diagnose"]
-__all__ += ["is_rounding", "fixed", "plain_loop", "positions", "prediction", "price", "reusable"]
-__all__ += ["wrong"]
+__all__ += ["fixed", "is_rounding", "plain_loop", "positions", "prediction", "price", "reusable"]

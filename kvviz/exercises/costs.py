@@ -1,66 +1,95 @@
-"""Notebooks 07 and 08: the price of a cache in bytes, and of an answer in seconds."""
+"""Notebooks 07 and 08: what a cache costs in bytes, and what an answer costs in seconds."""
 
 from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Callable
 from math import inf, isclose
 from numbers import Real
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from kvviz import count, progress
-from kvviz.exercises.feedback import Feedback, passed, tried, wrong
+from kvviz.exercises.feedback import Feedback, accept, reject, run_answer
 
-# Published sizes; the last one's heads are wider than hidden_size / num_attention_heads.
+# Published sizes; the last model's heads are wider than hidden_size / num_attention_heads.
 _SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
-_PRICED = {
+_MODELS = {
     "SmolLM2 135M": (30, 9, 3, 64, 576),
     "Llama 2 7B": (32, 32, 32, 128, 4096),
     "Llama 3.1 8B": (32, 32, 8, 128, 4096),
     "Qwen3 0.6B": (28, 16, 8, 128, 1024),
 }
-_ASKED = ((1, 1, 4), (1000, 1, 2), (37, 5, 2), (8192, 3, 1))  # tokens, batch, bytes a number
+_REQUESTS = ((1, 1, 4), (1000, 1, 2), (37, 5, 2), (8192, 3, 1))
+
+
+class _Case(NamedTuple):
+    """What one call of `price` is given, and the name of its model."""
+
+    model: str
+    config: object
+    tokens: int
+    batch_size: int
+    bytes_per_number: int
 
 
 def price(function) -> Feedback:
-    """Notebook 07: `price(config, tokens, batch, size)`, bytes of keys and values held."""
-    from kvviz.models import load_config
+    """Notebook 07: `price(config, tokens, batch_size, bytes_per_number)`, the bytes of a cache.
 
-    configs = {
-        name: load_config(
-            {"model_type": "llama", "hidden_size": hidden, **dict(zip(_SIZES, sizes, strict=True))}
-        )
-        for name, (*sizes, hidden) in _PRICED.items()
-    }
-    cases = [(name, *asked) for name in configs for asked in _ASKED]
+    >>> def price(config, tokens, batch_size, bytes_per_number):
+    ...     numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    ...     return numbers * tokens * batch_size
+    >>> kv.exercises.price(price)
+    ✗ not right yet: that counts numbers: each takes bytes_per_number bytes
+    """
+    cases = _cases()
     answers, right = [], []
-    for name, tokens, batch, size in cases:
-        answer, problem = tried(function, copy.deepcopy(configs[name]), tokens, batch, size)
+    for case in cases:
+        answer, problem = run_answer(function, copy.deepcopy(case.config), *case[2:])
         if problem:
             return problem
         if (number := _number(answer)) is None:
-            return wrong(f"price should return a number of bytes, and gave {answer!r}")
+            return reject(f"price should return a number of bytes, but returned {answer!r}")
         answers.append(number)
-        held = count.cache_bytes(configs[name], tokens, batch_size=batch, bytes_per_number=size)
-        right.append(held)
-    off = [answer / held for answer, held in zip(answers, right, strict=True)]
-    if all(isclose(times, 1) for times in off):
-        first = f"{right[0]:,.0f} bytes a token here in float32"
-        return passed(f"{first}, and right for three other models, at four lengths each")
-    for mistake, hint in _MISTAKES:
-        factors = (mistake(configs[name], *rest) for name, *rest in cases)
-        if all(isclose(*pair) for pair in zip(off, factors, strict=True)):
-            return wrong(hint)
-    first = next(k for k, times in enumerate(off) if not isclose(times, 1))
-    name, tokens, batch, size = cases[first]
-    return wrong(
-        f"{name}, {tokens} token{'s' * (tokens > 1)}, batch {batch}, {size} bytes a number: yours "
-        f"is {off[first]:.3g} times what its tensors hold. Which factor is missing, or too many?"
+        right.append(
+            count.cache_bytes(
+                case.config,
+                case.tokens,
+                batch_size=case.batch_size,
+                bytes_per_number=case.bytes_per_number,
+            )
+        )
+    factors = [answer / held for answer, held in zip(answers, right, strict=True)]
+    if all(isclose(factor, 1) for factor in factors):
+        per_token = f"{right[0]:,.0f} bytes per token for this model in float32"
+        return accept(f"{per_token}, and right for three others, at four lengths each")
+    for mistake in _MISTAKES:
+        if all(isclose(f, mistake.factor(case)) for f, case in zip(factors, cases, strict=True)):
+            return reject(mistake.hint)
+    case, factor = next(
+        (case, f) for case, f in zip(cases, factors, strict=True) if not isclose(f, 1)
+    )
+    return reject(
+        f"{case.model}, {case.tokens} token{'s' * (case.tokens > 1)}, batch_size "
+        f"{case.batch_size}, bytes_per_number {case.bytes_per_number}: your answer is {factor:.3g} "
+        "times what the tensors take. Which factor is missing, or one too many?"
     )
 
 
+def _cases() -> list[_Case]:
+    from kvviz.models import load_config
+
+    cases = []
+    for name, (*sizes, hidden_size) in _MODELS.items():
+        fields = {"model_type": "llama", "hidden_size": hidden_size}
+        config = load_config(fields | dict(zip(_SIZES, sizes, strict=True)))
+        cases += [_Case(name, config, *request) for request in _REQUESTS]
+    return cases
+
+
 def _number(answer) -> float | None:
-    """A number of Python, or the one in a tensor or an array; None if it is none."""
+    """A Python number, or the one in a tensor or an array; None for anything else."""
     if getattr(answer, "ndim", None) == 0:
         answer = answer.item()
     if not isinstance(answer, Real) or isinstance(answer, bool):
@@ -71,46 +100,84 @@ def _number(answer) -> float | None:
         return inf
 
 
-# What a typical wrong answer is off by, and its hint.
+class _Mistake(NamedTuple):
+    """A typical mistake: the factor it puts an answer off by, and what to say."""
+
+    factor: Callable[[_Case], float]
+    hint: str
+
+
+def _query_heads(case):
+    return case.config.num_attention_heads / case.config.num_key_value_heads
+
+
+def _hidden_size(case):
+    return case.config.hidden_size / (case.config.num_key_value_heads * case.config.head_dim)
+
+
+def _keys_alone(case):
+    return 1 / 2
+
+
+def _divided_width(case):
+    return case.config.hidden_size / case.config.num_attention_heads / case.config.head_dim
+
+
+def _one_layer(case):
+    return 1 / case.config.num_hidden_layers
+
+
+def _one_sequence(case):
+    return 1 / case.batch_size
+
+
+def _numbers(case):
+    return 1 / case.bytes_per_number
+
+
+def _always_float32(case):
+    return 4 / case.bytes_per_number
+
+
+def _bits(case):
+    return 8
+
+
+def _unit(bytes_per_unit):
+    return lambda case: 1 / bytes_per_unit
+
+
+_UNITS = (1000, 1000**2, 1000**3, 1024, 1024**2, 1024**3)
 _MISTAKES = (
-    (
-        lambda config, *_: config.num_attention_heads / config.num_key_value_heads,
-        "three times high for this course's model, where three query heads share a pair of keys "
-        "and values: count the key/value heads",
+    _Mistake(
+        _query_heads,
+        "three times too high for this course's model, where three query heads share each "
+        "key/value head: count the key/value heads",
     ),
-    (
-        lambda config, *_: config.hidden_size / config.num_key_value_heads / config.head_dim,
-        "hidden_size is not what is kept: count the key/value heads, each as wide as head_dim says",
+    _Mistake(
+        _hidden_size,
+        "the cache doesn't hold hidden_size numbers: count the key/value heads, each head_dim wide",
     ),
-    (lambda *_: 0.5, "half of what is held: there are keys and there are values"),
-    (
-        lambda config, *_: config.hidden_size / config.num_attention_heads / config.head_dim,
-        "right where the heads' widths add up to hidden_size, and they need not: a config says its "
-        "head_dim",
+    _Mistake(_keys_alone, "half of what is held: there are keys and there are values"),
+    _Mistake(
+        _divided_width,
+        "right only where the query heads' widths add up to hidden_size, which they don't have to: "
+        "the config gives you head_dim",
     ),
-    (
-        lambda config, *_: 1 / config.num_hidden_layers,
-        "that is one layer: each layer has keys and values of its own",
+    _Mistake(_one_layer, "that is one layer: each layer has its own keys and values"),
+    _Mistake(
+        _one_sequence,
+        "right for one sequence: with batch_size sequences, each has its own keys and values",
     ),
-    (
-        lambda _, tokens, batch, size: 1 / batch,
-        "right for one conversation: each row of the batch has a store of its own",
+    _Mistake(_numbers, "that counts numbers: each takes bytes_per_number bytes"),
+    _Mistake(
+        _always_float32,
+        "right for float32 only: bytes_per_number says how many bytes each number takes",
     ),
-    (
-        lambda _, tokens, batch, size: 1 / size,
-        "that counts numbers: each takes `size` bytes",
-    ),
-    (
-        lambda _, tokens, batch, size: 4 / size,
-        "right for float32 alone: `size` says bytes a number",
-    ),
-    (lambda *_: 8, "those are bits: `size` counts bytes a number"),
+    _Mistake(_bits, "those are bits: return bytes"),
     *(
-        (
-            lambda *_, unit=unit: 1 / unit,
-            "bytes are asked for, not thousands, millions or billions of them",
-        )
-        for unit in (1000, 1000**2, 1000**3, 1024, 1024**2, 1024**3)
+        _Mistake(_unit(unit), "return bytes, not thousands, millions or billions of them")
+        for unit in _UNITS
     ),
 )
 
@@ -118,67 +185,83 @@ _MISTAKES = (
 def prediction(
     function, model, ids, n: int = 500, *, again: bool = False, clock=time.perf_counter
 ) -> Feedback:
-    """Notebook 08: `predict(p, n)`, seconds of an answer of n tokens to a prompt of p.
+    """Notebook 08: `predict(p, n)`, the seconds an answer of n tokens to a prompt of p takes.
 
-    The answer is then written with a cache, and timed: half to twice as long is right.
+    The answer is then generated with a cache and timed: a prediction passes if it's within a factor
+    of two.
 
     Args:
         ids: the prompt, (1, p).
-        again: time it anew; else each answer is timed once.
-        clock: seconds, from which differences are taken.
+        again: time it again; otherwise each answer is timed once.
+        clock: returns seconds; only differences are used.
+
+    >>> kv.exercises.prediction(lambda p, n: -1, model, ids)
+    ✗ not right yet: predict should return seconds, a number above zero, but returned -1
     """
     p = ids.shape[1]
-    answer, problem = tried(function, p, n)
+    answer, problem = run_answer(function, p, n)
     if problem:
         return problem
-    said = _number(answer)
-    if said is None or not 0 < said < inf:
-        return wrong(f"predict should return seconds, a number above zero, and gave {answer!r}")
-    took, a_row, anew = _answered(model, ids, n, again, clock)
-    found = f"you said {said:.3g} seconds for {n} tokens, and they took {took:.3g}"
-    if took / 2 <= said <= took * 2:
-        return passed(f"{found}: within a factor of two")
-    found += "" if anew else " (timed before; again=True times it anew)"
-    if took / 2 <= said / 1000 <= took * 2:
-        return wrong(f"{found}: those are milliseconds")
-    if took / 2 <= n / said <= took * 2:
-        return wrong(f"{found}: those are tokens a second")
-    if said < took and _alike(said, (p + n) * a_row):
-        return wrong(
-            f"{found}. That is the speed of a prompt, whose tokens share one reading of the "
-            "weights. Decode reads all weights for one token."
+    predicted = _number(answer)
+    if predicted is None or not 0 < predicted < inf:
+        return reject(
+            f"predict should return seconds, a number above zero, but returned {answer!r}"
         )
-    if said > took and _alike(said, count.positions(p, n, cached=False) * a_row):
-        return wrong(
-            f"{found}. That computes every row again at every step. With a cache it is one row a "
-            "step."
+    timing, is_new = _time_answer(model, ids, n, again, clock)
+    took, per_row = timing.answer, timing.prompt_row
+    found = f"you said {predicted:.3g} seconds for {n} tokens, and they took {took:.3g}"
+    if _is_within(predicted, took, factor=2):
+        return accept(f"{found}: within a factor of two")
+    found += "" if is_new else " (timed before; again=True times it again)"
+    if _is_within(predicted / 1000, took, factor=2):
+        return reject(f"{found}: those are milliseconds")
+    if _is_within(n / predicted, took, factor=2):
+        return reject(f"{found}: those are tokens per second")
+    if predicted < took and _is_within(predicted, (p + n) * per_row, factor=2.5):
+        return reject(
+            f"{found}. That's the speed of prefill, where the whole prompt shares one reading of "
+            "the weights. A decode step reads all weights for one token."
         )
-    times = said / took if said > took else took / said
-    much = "long" if said > took else "short"
-    return wrong(f"{found}: {times:.1f} times too {much}. What does one step take, and how many?")
+    plain_loop = count.positions(p, n, cached=False) * per_row
+    if predicted > took and _is_within(predicted, plain_loop, factor=2.5):
+        return reject(
+            f"{found}. That recomputes every row at every step. With a cache, it's one row a step."
+        )
+    times = max(predicted / took, took / predicted)
+    much = "high" if predicted > took else "low"
+    return reject(
+        f"{found}: {times:.1f} times too {much}. What does one step take, and how many are there?"
+    )
 
 
-def _alike(one: float, other: float) -> bool:
-    return other / 2.5 <= one <= other * 2.5
+def _is_within(one: float, other: float, *, factor: float) -> bool:
+    return other / factor <= one <= other * factor
 
 
-_timed = WeakKeyDictionary()  # one answer takes half a minute
+class _Timing(NamedTuple):
+    """Seconds of a whole answer, and of one row of a long prompt."""
+
+    answer: float
+    prompt_row: float
 
 
-def _answered(model, ids, n: int, again: bool, clock) -> tuple[float, float, bool]:
-    """Seconds of an answer of n tokens, and of one row of a long prompt; and whether timed now."""
+_timings = WeakKeyDictionary()  # per model: an answer takes half a minute, so it's timed once
+
+
+def _time_answer(model, ids, n: int, again: bool, clock) -> tuple[_Timing, bool]:
+    """How long an answer of n tokens takes, and whether that was timed just now."""
     import torch
 
-    timed, asked = _timed.setdefault(model, {}), (*ids.flatten().tolist(), n)
-    anew = again or asked not in timed
-    if anew:
-        prompt = ids.repeat(1, 256 // ids.shape[1] + 1)[:, :256]
+    timings, request = _timings.setdefault(model, {}), (*ids.flatten().tolist(), n)
+    if not again and request in timings:
+        return timings[request], False
+    prompt = ids.repeat(1, 256 // ids.shape[1] + 1)[:, :256]
+    with torch.no_grad():
         start, cache, fed = clock(), None, ids
-        with torch.no_grad():
-            for _ in progress.bar(range(n), desc="answering", unit=" tokens"):
-                out = model(fed, cache=cache, use_cache=True)
-                cache, fed = out.cache, out.logits[:, -1:].argmax(-1)
-            took, start = clock() - start, clock()
-            model(prompt, use_cache=False)
-            timed[asked] = took, (clock() - start) / prompt.shape[1]
-    return *timed[asked], anew
+        for _ in progress.bar(range(n), desc="answering", unit=" tokens"):
+            out = model(fed, cache=cache, use_cache=True)
+            cache, fed = out.cache, out.logits[:, -1:].argmax(-1)
+        took, start = clock() - start, clock()
+        model(prompt, use_cache=False)
+        timings[request] = _Timing(took, (clock() - start) / prompt.shape[1])
+    return timings[request], True

@@ -1,48 +1,54 @@
-"""What an exercise's check says: done, not done yet, or what is wrong and where to look."""
+"""What an exercise's check says: passed, not done yet, or what's wrong and where to look."""
 
 from __future__ import annotations
 
 import html
 from dataclasses import dataclass
 
-from kvviz.checking.verdict import own_frames, unwritten
+from kvviz.checking.learner_code import is_unwritten, own_frames
 
 _MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
 
 
 @dataclass(frozen=True)
 class Feedback:
-    """What a check found: `state` is "passed", "not done yet" or "not right yet"."""
+    """What a check found: `state` is "passed", "not done yet" or "not right yet".
+
+    >>> kv.exercises.positions(lambda p, n: 23_900).state
+    'not right yet'
+    """
 
     state: str
-    says: str
+    message: str
 
     @property
     def passed(self) -> bool:
         return self.state == "passed"
 
     def __repr__(self):
-        return f"{_MARK[self.state]} {self.state}: {self.says}"
+        return f"{_MARK[self.state]} {self.state}: {self.message}"
 
     def _repr_html_(self):
-        says = html.escape(self.says).replace("\n", "<br>")
-        return f"<p><strong>{_MARK[self.state]} {self.state}</strong>: {says}</p>"
+        message = html.escape(self.message).replace("\n", "<br>")
+        return f"<p><strong>{_MARK[self.state]} {self.state}</strong>: {message}</p>"
 
 
-NOT_DONE = Feedback("not done yet", "replace the ... with your own lines, and return the result")
+NOT_DONE = Feedback("not done yet", "replace the ... with your own lines and return the result")
 
 
-def passed(says):
-    return Feedback("passed", says)
+def accept(message: str) -> Feedback:
+    """Feedback on a correct answer."""
+    return Feedback("passed", message)
 
 
-def wrong(says):
-    return Feedback("not right yet", says)
+def reject(message: str) -> Feedback:
+    """Feedback on a wrong answer: what was expected, what came, and one thing to look at."""
+    return Feedback("not right yet", message)
 
 
-def tried(function, *arguments):
-    """The learner's answer, and feedback instead where there is none to judge."""
-    if unwritten(function):
+def run_answer(function, *arguments):
+    """What the learner's function returned and None, or None and feedback if it can't be judged."""
+    if is_unwritten(function):
         return None, NOT_DONE
     try:
         answer = function(*arguments)
@@ -51,7 +57,7 @@ def tried(function, *arguments):
     except Exception as error:
         frames = own_frames(error)
         where = f"line {frames[-1].lineno} of {frames[-1].name}" if frames else "the call"
-        return None, wrong(f"your function raised {type(error).__name__} in {where}: {error}")
+        return None, reject(f"your function raised {type(error).__name__} in {where}: {error}")
     if answer is None or answer is Ellipsis:
         return None, NOT_DONE
     return answer, None

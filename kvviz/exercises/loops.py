@@ -1,172 +1,192 @@
-"""Notebooks 00 to 02: reading a step, counting, the plain loop, what may be used again."""
+"""Notebooks 00 to 02: describing a step, counting positions, the plain loop, what can be reused."""
 
 from __future__ import annotations
 
 from kvviz import count
-from kvviz.exercises.feedback import Feedback, passed, tried, wrong
+from kvviz.exercises.feedback import Feedback, accept, reject, run_answer
 
 
 def describe(function, *runs) -> Feedback:
-    """Notebook 00: `describe(step)` gives (fed, held, position) for every step of `runs`."""
+    """Notebook 00: `describe(step)` returns (fed, visible, position) for every step of `runs`.
+
+    Raises:
+        ValueError: no run was given.
+
+    >>> kv.exercises.describe(lambda step: (step.fed, step.visible, step.visible - 1), run)
+    ✓ passed: fed, visible and position are right in every step
+    """
     if not runs:
-        raise ValueError("describe takes your function and the runs to try it on, and got no run")
+        raise ValueError("describe: expected your function and the runs to try it on, got no run")
     for step in (step for run in runs for step in run):
-        answer, problem = tried(function, step)
+        answer, problem = run_answer(function, step)
         if problem:
             return problem
         answer = tuple(answer) if isinstance(answer, list) else answer
         right = (step.fed, step.visible, step.visible - 1)
         if not (isinstance(answer, tuple) and [type(part) for part in answer] == [int] * 3):
-            return wrong(
-                f"describe should return three numbers, (fed, held, position); got {answer}"
+            return reject(
+                f"describe should return three numbers, (fed, visible, position), but got {answer}"
             )
         if answer == right:
             continue
-        kind = "a loop with a store" if step.held_before else "a loop without a store"
-        found = f"in step {step.index} of {kind}, fed {step.fed} and held {step.held_before} before"
+        loop = "with" if step.held_before else "without"
+        where = (
+            f"step {step.index} of a loop {loop} a cache, fed {step.fed} with {step.held_before} "
+            "held before"
+        )
         if answer[1] != step.visible and answer[1] == step.fed:
-            return wrong(
-                f"{found}: you say {answer[1]} held, which is what was fed. The row also sees what "
-                "was there before."
+            return reject(
+                f"{where}: you say {answer[1]} visible, which is the number fed. The newest row "
+                "also sees the tokens held before."
             )
         if answer[1] != step.visible and answer[1] == step.held_before:
-            return wrong(
-                f"{found}: you say {answer[1]} held, and the row has {step.visible} columns. The "
-                "new token sees itself."
+            return reject(
+                f"{where}: you say {answer[1]} visible, but the newest row has {step.visible} "
+                "columns. It sees its own token too."
             )
         if answer[:2] == right[:2] and answer[2] == right[2] + 1:
-            return wrong(f"{found}: position {answer[2]} counts from 1. Here the first is 0.")
-        names = ("fed", "held", "position")
+            return reject(f"{where}: position {answer[2]} counts from 1. Positions count from 0.")
+        names = ("fed", "visible", "position")
         name, got = next((names[i], answer[i]) for i in range(3) if answer[i] != right[i])
-        return wrong(f"{found}: {name} is not {got}. Look at the picture of that step.")
-    return passed("fed, held and position are right in every step of both runs")
+        return reject(f"{where}: {name} isn't {got}. Look at the picture of that step.")
+    return accept("fed, visible and position are right in every step")
 
 
 def positions(function) -> Feedback:
-    """Notebook 01: `positions(p, n)`, token positions that the plain loop runs over."""
+    """Notebook 01: `positions(p, n)`, how many token positions the plain loop runs over.
+
+    >>> kv.exercises.positions(lambda p, n: sum(p + k for k in range(n)))
+    ✓ passed: 23,900 positions for 20 and 200, and right for four other lengths too
+    """
     cases = [(20, 200), (6, 12), (1, 2), (5, 1), (7, 0)]
     answers = []
     for case in cases:
-        answer, problem = tried(function, *case)
+        answer, problem = run_answer(function, *case)
         if problem:
             return problem
         answers.append(answer)
     right = [count.positions(p, n, cached=False) for p, n in cases]
     if answers == right:
-        return passed(
+        return accept(
             f"{right[0]:,} positions for 20 and 200, and right for four other lengths too"
         )
     first = next(i for i, pair in enumerate(zip(answers, right, strict=True)) if pair[0] != pair[1])
     (p, n), got = cases[first], answers[first]
-    found = f"positions({p}, {n}) gave {got}"
+    found = f"positions({p}, {n}) returned {got}"
     if answers == [value + p + n for (p, n), value in zip(cases, right, strict=True)]:
-        return wrong(
-            f"{found}: that is n + 1 steps. The first new token comes out of the prompt's own "
-            "pass, and the last one is never fed."
+        return reject(
+            f"{found}, which is n + 1 steps. The prompt's own pass gives the first new token, and "
+            "the last new token is never fed."
         )
     if answers == [p * n for p, n in cases]:
-        return wrong(
-            f"{found}: that is n passes over the prompt. The sentence grows: how long is it at "
-            "step k?"
+        return reject(
+            f"{found}, which is n passes over the prompt. The text grows: how long is it at step k?"
         )
     if answers == [count.positions(p, n, cached=True) for p, n in cases]:
-        return wrong(
-            f"{found}: that is what a loop with a store runs over. This one has none: it feeds the "
-            "whole sentence at every step."
+        return reject(
+            f"{found}, which is right for a loop with a cache. This loop has none: it feeds the "
+            "whole text at every step."
         )
-    return wrong(
-        f"{found}. Try positions(1, 2) by hand: step 0 runs over 1 position, step 1 over 2, "
-        "so it is 3."
+    return reject(
+        f"{found}. Try positions(1, 2) by hand: step 0 runs over 1 position and step 1 over 2, "
+        "which makes 3."
     )
 
 
 def plain_loop(function, model, ids, n: int = 12) -> Feedback:
-    """Notebook 01: the loop with no store, recorded: its text and its rows.
+    """Notebook 01: the loop without a cache; its text and its rows are checked.
 
     `function(model, ids, n)` takes ids (1, p) and returns them with n new ones, (1, p + n).
+
+    >>> kv.exercises.plain_loop(lambda model, ids, n: ids, model, ids)
+    ✗ not right yet: your loop never called the model
     """
     from kvviz.recording.recorder import record
 
     before = ids.clone()
     with record(model, keep=()) as run:
-        out, problem = tried(function, model, ids, n)
+        out, problem = run_answer(function, model, ids, n)
     if problem and run and problem.state == "not done yet":
-        return wrong("your loop ran the model but returned nothing: return the longer ids")
+        return reject("your loop ran the model but returned nothing: return the longer ids")
     if problem:
         return problem
     if not (ids.shape == before.shape and bool((ids == before).all())):
-        return wrong("your loop changed the prompt it was given: build a longer tensor instead")
+        return reject("your loop changed the prompt it was given: build a longer tensor instead")
     p = ids.shape[1]
     if not run:
-        return wrong("your loop never called the model")
+        return reject("your loop never called the model")
     rows = _in_words(run.rows)
     if len(run) == n + 1:
-        return wrong(
-            f"{n + 1} passes for {n} tokens: the first new token comes out of the prompt's own pass"
+        return reject(
+            f"{n + 1} passes for {n} tokens: the prompt's own pass already gives the first new one"
         )
     if getattr(out, "shape", None) != (1, p + n):
         shape = tuple(out.shape) if hasattr(out, "shape") else type(out).__name__
-        return wrong(
-            f"return the prompt and the {n} new tokens, {(1, p + n)}: your loop returned {shape}"
+        return reject(
+            f"expected the prompt and {n} new tokens, {(1, p + n)}, but your loop returned {shape}"
         )
     if all(step.held_before == 0 for step in run) and run.rows[1:] == [1] * (len(run) - 1):
-        return wrong(
-            f"rows {rows}: from step 1 on your loop fed one token and held nothing, so the model "
-            "had never seen the sentence. With no store, feed all of it."
+        return reject(
+            f"rows {rows}: from step 1 on, your loop fed one token while nothing was held, so the "
+            "model never saw the rest of the text. Without a cache, feed all of it."
         )
     if any(step.held_before for step in run):
-        return wrong(
-            f"rows {rows}: your loop reads from a store. That is for notebook 03; here, feed the "
-            "whole sentence and pass use_cache=False."
+        return reject(
+            f"rows {rows}: your loop reads from a cache. That comes in notebook 03. Here, feed the "
+            "whole text and pass use_cache=False."
         )
     if len(set(run.rows)) == 1 and n > 1:
-        return wrong(
-            f"rows {rows}: the sentence did not grow. Feed the new token along with everything "
-            "before it."
+        return reject(
+            f"rows {rows}: the text didn't grow. Feed the new token along with everything before "
+            "it."
         )
     if not bool((run[1].token_ids[:, :p] == ids).all()):
-        return wrong(
-            "step 1 was fed a sentence that does not begin with the prompt: the new token goes "
-            "behind it"
+        return reject(
+            "step 1 was fed a text that doesn't begin with the prompt: append the new token at the "
+            "end"
         )
     if run.rows != count.rows(p, n, cached=False):
-        return wrong(f"rows {', '.join(map(str, run.rows))}: feed the whole sentence at every step")
+        return reject(f"rows {', '.join(map(str, run.rows))}: feed the whole text at every step")
     expected = model.generate(ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
     if not bool((out == expected).all()):
-        place = int((out != expected)[0].nonzero()[0])
-        return wrong(
-            f"the text differs from place {place} on: take the highest score (argmax) over the "
-            "vocabulary, in the last row"
+        position = int((out != expected)[0].nonzero()[0])
+        return reject(
+            f"the text differs from position {position} on: in the last row, take the highest "
+            "score (argmax) over the vocabulary"
         )
-    return passed(
+    return accept(
         f"rows {rows}: {run.positions} positions for {n} tokens, and the same text as "
         "model.generate"
     )
 
 
 def reusable(function, first, base, last) -> Feedback:
-    """Notebook 02: `reusable(a, b)`, which entries (layers, places) of a may stand in for b's.
+    """Notebook 02: `reusable(a, b)`, which entries of a could replace b's, (layers, positions).
 
-    `base` are a text's entries, (layers, places, numbers); `first` and `last` those of the same
-    text with another first and another last token.
+    `base` holds a text's entries, (layers, positions, numbers); `first` and `last` hold those of
+    the same text with another first and another last token.
+
+    >>> base = torch.ones(3, 7, 4)
+    >>> kv.exercises.reusable(lambda a, b: True, base + 1, base, base + 1)
+    ✗ not right yet: expected True or False for each layer and position, (3, 7), but got bool
     """
     rounded = base * (1 + 1e-6)
     cases = {"first": (first, base), "last": (last, base), "rounding": (rounded, base)}
     answers, right = {}, {}
     for name, (a, b) in cases.items():
-        answers[name], problem = tried(function, a, b)
+        answers[name], problem = run_answer(function, a, b)
         if problem:
             return problem
         shape = tuple(getattr(answers[name], "shape", ()))
         if shape != tuple(base.shape[:2]):
-            return wrong(
-                "reusable should return one truth for each layer and place, "
-                f"{tuple(base.shape[:2])}, and returned {shape or type(answers[name]).__name__}"
+            return reject(
+                "expected True or False for each layer and position, "
+                f"{tuple(base.shape[:2])}, but got {shape or type(answers[name]).__name__}"
             )
         right[name] = (a - b).norm(dim=-1) <= 1e-3 * b.norm(dim=-1)
     answers = {name: answer.bool() for name, answer in answers.items()}
     if not bool(answers["rounding"].all()):
-        return wrong(
+        return reject(
             "two passes over the same text differ in their last digits, and you call some of those "
             "entries different. Allow a small tolerance."
         )
@@ -175,17 +195,17 @@ def reusable(function, first, base, last) -> Feedback:
         if not len(off):
             continue
         if bool((answers[name] == right[name][0]).all()):
-            return wrong(
-                f"with another {name} token your answer is layer 0's in every layer. Look higher "
-                "up: there an entry also holds what its token has seen."
+            return reject(
+                f"with another {name} token, your answer is the same in every layer as in layer 0. "
+                "Look higher up: there, an entry also depends on the tokens its token attended to."
             )
-        layer, place = off[0].tolist()
-        said = "may" if answers[name][layer, place] else "may not"
-        return wrong(
-            f"with another {name} token you say that layer {layer}, place {place} {said} be used "
-            "again. How far did that entry move?"
+        layer, position = off[0].tolist()
+        said = "can" if answers[name][layer, position] else "can't"
+        return reject(
+            f"with another {name} token, you say that layer {layer}, position {position} {said} be "
+            "reused. How far did that entry move?"
         )
-    return passed("right for another first token, another last one, and for mere rounding")
+    return accept("right for another first token, another last token and mere rounding")
 
 
 def _in_words(rows):

@@ -1,14 +1,16 @@
-"""A cache on trial: every mistake is flagged and given no wrong name, and nothing right is."""
+"""`kv.check_cache`: every mistake is flagged and given no wrong name, and nothing right is."""
+
+from functools import cache
 
 import pytest
 import small
 import strangers
 import torch
 
-from kvviz.checking.cache import Right, check_cache, judged
-from kvviz.checking.naming import ADVICE
+from kvviz.checking.cache import RightForge, check_cache, judge_cache
+from kvviz.checking.causes import ADVICE
 from kvviz.faults import GALLERY
-from kvviz.forge import Forge, KVCache
+from kvviz.forge import Forge, KVCache, KVEntry
 from tools.faults import PAGE, page, rights
 
 RIGHT = {"as it is": (KVCache, Forge)} | strangers.RIGHT
@@ -25,22 +27,26 @@ LENGTHS = (1, 2, 3, 5, 6, 8, 13, 21, 34, 55)
 PROMPTS = [small.prompt(p, seed=p) for p in LENGTHS] + [small.prompt(200)]
 PROMPTS += [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), torch.tensor([[3, 3, 8, 3]])]
 PROMPTS += [small.prompt(6)[:, [0, 1, 1, 0]]]
-# The right one, and five more.
-SIX = dict(list(RIGHT.items())[:5]) | dict(list(RIGHT.items())[-1:])
+SIX = list(RIGHT)[:5] + list(RIGHT)[-1:]  # the right one, and five more
 SHAPES = {"a head each": 6, "three over one": 2, "six over one": 1}
+
+
+@cache
+def _right(n_kv_heads, dtype, which):
+    sizes = dict(num_key_value_heads=n_kv_heads, n_positions=256)
+    model = small.llama(tie_word_embeddings=True, **sizes).to(dtype)
+    return RightForge(model, PROMPTS[which], 4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("n_kv_heads", SHAPES.values(), ids=SHAPES)
 def test_no_false_alarm(n_kv_heads, dtype):
+    """Every prompt; the classes take turns, so that each meets each model."""
     assert len(PROMPTS) == 15
-    sizes = dict(num_key_value_heads=n_kv_heads, n_positions=256)
-    model = small.llama(tie_word_embeddings=True, **sizes).to(dtype)
-    for ids in PROMPTS:
-        right = Right(model, ids, 4)
-        for name, classes in SIX.items():
-            verdict = judged(right, *classes)
-            assert verdict.passed and len(verdict.findings) == 5, f"{name}, {ids}: {verdict}"
+    for which, ids in enumerate(PROMPTS):
+        name = SIX[which % len(SIX)]
+        verdict = judge_cache(_right(n_kv_heads, dtype, which), *RIGHT[name])
+        assert verdict.passed and len(verdict.findings) == 5, f"{name}, {ids}: {verdict}"
 
 
 @pytest.mark.parametrize("classes", RIGHT.values(), ids=RIGHT)
@@ -57,31 +63,39 @@ def test_what_is_right_is_told_so(classes):
 # -- what is wrong does not ------------------------------------------------------------------------
 
 
+@cache
+def _small(seed=None):
+    return RightForge(ids=None if seed is None else small.prompt(6, seed=seed))
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
 def test_a_fault_is_flagged_and_named(fault, seed):
-    verdict = check_cache(fault.cache_class, fault.forge_class, ids=small.prompt(6, seed=seed))
+    verdict = judge_cache(_small(seed), fault.cache_class, fault.forge_class)
     assert not verdict.passed and verdict.cause in (fault.name, fault.group), verdict
     assert verdict.advice == ADVICE[verdict.cause]
 
 
-REPEATED = [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), small.prompt(1), small.prompt(23)]
+REPEATED = [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4])]
+LENGTHS_TOO = [small.prompt(1), small.prompt(23)]
 
 
-@pytest.mark.parametrize("ids", REPEATED, ids=["one token", "two in turn", "a single", "23"])
-@pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
-def test_a_fault_is_flagged_on_any_prompt_and_never_misnamed(fault, ids):
-    verdict = check_cache(fault.cache_class, fault.forge_class, ids=ids)
-    known = (fault.name, fault.group, "not recognised")
-    assert not verdict.passed and verdict.cause in known, verdict
+@pytest.mark.parametrize("number", range(len(GALLERY)), ids=list(GALLERY))
+def test_a_fault_is_flagged_on_any_prompt_and_never_misnamed(number):
+    """A text that repeats itself, and a very short or a longer one, in turn."""
+    fault = list(GALLERY.values())[number]
+    for ids in (REPEATED[number % 2], LENGTHS_TOO[number // 2 % 2]):
+        verdict = check_cache(fault.cache_class, fault.forge_class, ids=ids)
+        known = (fault.name, fault.group, "not recognised")
+        assert not verdict.passed and verdict.cause in known, verdict
 
 
 @pytest.mark.parametrize("wrong", strangers.WRONG, ids=lambda kind: kind.__name__)
 def test_a_strangers_mistake_is_flagged_and_given_no_wrong_name(wrong):
     classes = (KVCache, wrong) if issubclass(wrong, Forge) else (wrong, Forge)
-    verdict = check_cache(*classes)
+    verdict = judge_cache(_small(), *classes)
     assert not verdict.passed and verdict.cause == strangers.WRONG[wrong], verdict
-    assert "No mistake known here" in verdict.advice or verdict.cause != "not recognised"
+    assert verdict.advice.startswith(ADVICE[verdict.cause])
 
 
 def test_the_page_of_faults_is_what_the_checks_say(default_model):
@@ -101,7 +115,7 @@ def test_the_page_of_faults_is_what_the_checks_say(default_model):
 
 
 @pytest.mark.parametrize("name", ["keys and values in front", "keys and values reversed"])
-def test_a_store_in_another_order_is_harmless_in_decode_and_wrong_for_chunks(name):
+def test_a_cache_in_another_order_is_harmless_in_decode_and_wrong_for_chunks(name):
     verdict = check_cache(*GALLERY[name][2:4])
     assert verdict.headline.startswith(HARMLESS) and verdict.cause == "wrong order"
     seen = {"tokens": True, "logits": True, "keys and values": False, "chunks": False, "work": True}
@@ -118,13 +132,13 @@ def test_a_text_that_repeats_itself_hides_no_mistake():
 
 def test_equal_logits_and_another_cache_is_said_to_be_harmless_to_the_text():
     verdict = check_cache(*GALLERY["counter left behind"][2:4])
-    assert verdict.headline.startswith("harmless to the text: step 0: the token at place 0")
-    assert "place 7" in verdict.headline
+    assert verdict.headline.startswith("harmless to the text: step 0: the token at position 0")
+    assert "position 7" in verdict.headline
 
 
 def test_the_first_difference_has_a_place():
     verdict = check_cache(*GALLERY["written twice"][2:4])
-    assert (verdict.step, verdict.layer, verdict.place) == (1, 0, 5)
+    assert (verdict.step, verdict.layer, verdict.position) == (1, 0, 5)
     late = check_cache(strangers.SwapsInOneLayer)
     assert late.layer == 2 and late.headline.startswith("step 1, layer 2: ")
 
@@ -160,15 +174,18 @@ BAD = {
         TypeError,
         dict(forge_class=KVCache),
     ),
-    "n_new must be at least 3": (ValueError, dict(n_new=2)),
-    "one prompt, ids of shape": (ValueError, dict(ids=torch.ones(2, 3, dtype=torch.int64))),
+    "n_new: expected a whole number of at least 3": (ValueError, dict(n_new=2)),
+    "expected one prompt of shape": (
+        ValueError,
+        dict(ids=torch.ones(2, 3, dtype=torch.int64)),
+    ),
     "at most 97 tokens, held and fed, got 98": (ValueError, dict(ids=small.prompt(90), n_new=9)),
     "expected a Llama": (ValueError, dict(model="llama")),
 }
 
 
 @pytest.mark.parametrize(("message", "given"), BAD.items(), ids=range(len(BAD)))
-def test_bad_input_is_refused_at_the_door(message, given):
+def test_bad_input_is_refused(message, given):
     error, arguments = given
     with pytest.raises(error, match=message):
         check_cache(**arguments)
@@ -193,6 +210,11 @@ class Empty(KVCache):
     def reset(self): ...
 
 
+class TwoArguments(KVCache):
+    def update(self, layer, keys, values):
+        super().update(layer, KVEntry(keys, values))
+
+
 class Missing:
     def __init__(self, n_layers): ...
 
@@ -207,21 +229,32 @@ class Louder(Forge):
 def test_what_comes_after_attention_has_no_place():
     verdict = check_cache(forge_class=Louder)
     assert verdict.cause == "not recognised" and "nothing that attention saw" in verdict.headline
-    assert (verdict.step, verdict.layer, verdict.place) == (None, None, None)
+    assert (verdict.step, verdict.layer, verdict.position) == (None, None, None)
 
 
 @pytest.mark.parametrize(
     ("wrong", "cause", "says"),
     [
-        (Shared, "one store for two caches", "a second cache was filled"),
-        (LeavesOne, "stale store", "slots were not empty after a reset"),
-        (Empty, "stale store", "held 7 tokens before"),
+        (Shared, "state shared between caches", "a second cache was filled"),
+        (LeavesOne, "stale cache", "slots were not empty after a reset"),
+        (Empty, "stale cache", "held 7 tokens before"),
         (Missing, "raised", "has no method 'update'"),
+        (TwoArguments, "raised", "missing 1 required positional argument: 'values'"),
     ],
 )
 def test_slips_of_python_are_told_from_stubs(wrong, cause, says):
     verdict = check_cache(wrong)
     assert verdict.cause == cause and says in verdict.headline, verdict
+
+
+class NotANumber(KVCache):
+    def update(self, layer, entry):
+        super().update(layer, KVEntry(entry.keys * float("nan"), entry.values))
+
+
+def test_what_is_not_a_number_is_called_so():
+    says = {finding.name: finding.says for finding in check_cache(NotANumber).findings}
+    assert says["keys and values"] == "first at step 1, layer 0, position 0: not a number"
 
 
 def test_a_cache_needs_only_get_update_and_reset():

@@ -1,0 +1,115 @@
+"""Which of the right columns each column of keys and values is, wherever it stands.
+
+Keys or values of one layer and sequence, (heads, columns, D).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+CLOSE = 1e-4  # how far apart two equal columns may be, relative to their size
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Keys and values beside the right ones, which are those of `positions`."""
+
+    keys: Tensor
+    values: Tensor
+    right_keys: Tensor
+    right_values: Tensor
+    positions: Tensor
+
+    @property
+    def pairs(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """(ours, right) of the keys, and of the values."""
+        return (self.keys, self.right_keys), (self.values, self.right_values)
+
+    @cached_property
+    def keys_of(self) -> list[int]:
+        """For each column, which of the right columns its key belongs to; -1 for none."""
+        matches = match_columns(self.keys, self.right_keys)
+        return identify(matches, range(self.keys.shape[1]))
+
+    @cached_property
+    def values_of(self) -> list[int]:
+        """The same for its value; where several fit, the one its key belongs to."""
+        preferred = [i if key < 0 else key for i, key in enumerate(self.keys_of)]
+        return identify(match_columns(self.values, self.right_values), preferred)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every key and value is one of the right ones, wherever it stands."""
+        return all(column >= 0 for column in [*self.keys_of, *self.values_of])
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether, besides, every key stands with its own value."""
+        return self.is_known and self.keys_of == self.values_of
+
+    @cached_property
+    def expected(self) -> list[int]:
+        return self.positions.tolist()
+
+    @cached_property
+    def found(self) -> list[int]:
+        """The position that each column belongs to, where all of them are paired."""
+        return self.positions[self.keys_of].tolist()
+
+    @property
+    def missing(self) -> list[int]:
+        return sorted(set(self.expected) - set(self.found))
+
+    @property
+    def repeated(self) -> list[int]:
+        return sorted({position for position in self.found if self.found.count(position) > 1})
+
+
+def match_columns(ours: Tensor, right: Tensor) -> Tensor:
+    """(C, N) bool: which of `right`'s N columns each of our C columns equals."""
+    if ours.shape[0] != right.shape[0] or ours.shape[2] != right.shape[2]:
+        return torch.zeros(ours.shape[1], right.shape[1], dtype=torch.bool)
+    a, b = (x.double().transpose(0, 1).flatten(1) for x in (ours, right))
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") <= CLOSE * b.norm(dim=1)
+
+
+def identify(matches: Tensor, preferred) -> list[int]:
+    """The match of each column: the preferred one if it fits, since tokens repeat; -1 for none."""
+    fits = [row.nonzero()[:, 0].tolist() for row in matches]
+    wished = zip(fits, preferred, strict=True)
+    return [wish if wish in fit else fit[0] if fit else -1 for fit, wish in wished]
+
+
+def find_precision(x: Tensor) -> str | None:
+    """In words, the coarser kind of number that x (heads, columns, D) was kept in; else None."""
+    for name, kind in (("in bfloat16", torch.bfloat16), ("in float16", torch.float16)):
+        if torch.equal(x.to(kind).to(x.dtype), x):
+            return name
+    # One scale for the numbers of each head and column, of each column, or of each number, or one.
+    for dims in ((2,), (0, 2), (1,), (0, 1, 2)):
+        low, high = x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
+        largest, spread = x.abs().amax(dims, keepdim=True), (high - low).clamp_min(1e-30)
+        for levels in (127, 7):
+            steps = x / largest.clamp_min(1e-30) * levels, (x - low) / spread * (2 * levels + 1)
+            if any((each - each.round()).abs().max() < 0.01 for each in steps):
+                return f"in {levels.bit_length() + 1} bits"
+    return None
+
+
+def name_positions(positions: list[int]) -> str:
+    """Positions in words: "position 3", "positions 2 to 5", "positions 1, 4, 6"."""
+    first, last = positions[0], positions[-1]
+    if len(positions) == 1:
+        return f"position {first}"
+    if positions == list(range(first, last + 1)):
+        return f"positions {first} to {last}"
+    return f"positions {list_positions(positions)}"
+
+
+def list_positions(positions: list[int]) -> str:
+    """The first eight positions, with commas."""
+    return ", ".join(map(str, positions[:8])) + ", ..." * (len(positions) > 8)
