@@ -83,7 +83,7 @@ def generated(default_model):
     return pairs
 
 
-def _greedy(model, ids, *cache, n=12):
+def _greedy(model, ids, *cache, n=8):
     rows, tokens = [], []
     for _ in range(n):
         rows.append(model(ids, *cache)[:, -1:])
