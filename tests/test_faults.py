@@ -27,12 +27,12 @@ CAUGHT_BY = {
     "written twice": ALL_BUT_WORK,
     "keys and values swapped": ALL_BUT_WORK,
     "one slot for all layers": ALL_BUT_WORK,
-    "stale store": ALL_BUT_WORK,
+    "stale cache": ALL_BUT_WORK,
     "prefill without a mask": ALL_BUT_WORK,
     "one query under a causal flag": ALL_BUT_WORK,
     "top left mask for a chunk": "chunks",
     "window nobody asked for": ALL_BUT_WORK,
-    "store never read": "work",
+    "cache never read": "work",
     "kept in bfloat16": "logits entries chunks",
     "kept in float16": "logits entries chunks",
     "kept in 8 bits": "logits entries chunks",
@@ -149,7 +149,7 @@ def test_a_group_looks_alike_in_the_first_decode_step():
     for fault in GALLERY.values():
         groups.setdefault(fault.group, []).append(fault)
     assert {name: len(faults) for name, faults in groups.items() if len(faults) > 1} == {
-        "key at place 0": 2,
+        "key at position 0": 2,
         "own key missing": 2,
         "wrong order": 2,
         "mask from the top left": 2,
@@ -161,7 +161,7 @@ def test_a_group_looks_alike_in_the_first_decode_step():
         forge(small.prompt(6), cache)
         return forge(small.prompt(1, seed=1), cache), cache.get(0)
 
-    (_, one), (_, other) = map(decoded, groups["key at place 0"])
+    (_, one), (_, other) = map(decoded, groups["key at position 0"])
     assert close(one.keys, other.keys) and close(one.values, other.values)
     (one, _), (other, _) = map(decoded, groups["own key missing"])
     assert close(one, other)
@@ -169,8 +169,8 @@ def test_a_group_looks_alike_in_the_first_decode_step():
     assert close(one, other) and close(first.keys.sort(2).values, last.keys.sort(2).values)
 
 
-def test_a_stale_store_of_the_same_prompt_is_a_prompt_fed_twice():
-    stale, forge, ids = GALLERY["stale store"], Forge.small(), small.prompt(6)
+def test_a_stale_cache_of_the_same_prompt_is_a_prompt_fed_twice():
+    stale, forge, ids = GALLERY["stale cache"], Forge.small(), small.prompt(6)
     cache, right = stale.cache_class(4), KVCache(4)
     forge(ids, cache)
     cache.reset()

@@ -300,7 +300,7 @@ BAD = {
     "0 to 100, got .*-1": (ValueError, torch.tensor([[-1]]), None),
     "a KVCache or None, got DynamicCache": (TypeError, IDS, DynamicCache),
     "a cache of 4 layers, got 3": (ValueError, IDS, lambda: KVCache(3)),
-    "a batch of 2, as in the cache, got 1": (ValueError, IDS, lambda: filled(5, n_batch=2)),
+    "batch size 2, as in the cache, got 1": (ValueError, IDS, lambda: filled(5, n_batch=2)),
     "at most 97 tokens, held and fed, got 98": (ValueError, small.prompt(98), None),
     "at most 97 tokens, held and fed, got 99": (ValueError, IDS, lambda: filled(93)),
 }

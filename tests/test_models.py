@@ -454,7 +454,7 @@ def download(work, show):
 models._download = download
 models._check_hash = lambda file, expected: file
 models._convert = lambda gguf, folder, show: shutil.copytree(sys.argv[1], folder)
-models._default(show=True)  # all of `load_model` but reading, which would import torch
+models._set_up(show=True)  # all of `load_model` but reading, which would import torch
 """
 
 
