@@ -289,7 +289,7 @@ class Forge(nn.Module):
             raise ValueError(f"expected a cache of {len(self.layers)} layers, got {n_layers}")
         past = cache.get(0)
         if past is not None and (expected := past[0].shape[0]) != len(ids):
-            raise ValueError(f"expected a batch of {expected}, as in the cache, got {len(ids)}")
+            raise ValueError(f"expected batch size {expected}, as in the cache, got {len(ids)}")
         held = 0 if past is None else past[0].shape[2]
         if (total := held + shape[1]) > known:
             raise ValueError(f"expected at most {known} tokens, held and fed, got {total}")

@@ -68,12 +68,12 @@ def load_model(name=None, *, progress: bool | None = None):
     if not isinstance(name, str | os.PathLike | None):
         raise TypeError(f"expected None, a folder or a hub name, got {name!r}")
     show = wanted(progress)
-    source = _default(show) if name is None else Path(name).expanduser()
+    source = _set_up(show) if name is None else Path(name).expanduser()
     if not str(name) or source.is_dir() and not (source / "config.json").is_file():
         raise ValueError(
             f"expected the folder of a model, with a config.json, or a hub name, got {name!r}"
         )
-    with _quiet(show):
+    with _silence(show):
         model, tokenizer = _read(source if source.is_dir() else str(name))
     if name is None:  # printed in a notebook, they show no path of this machine
         model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = MODEL
@@ -115,7 +115,7 @@ def load_config(source):
 
     local = file.is_file()
     try:
-        with _quiet(show=False):
+        with _silence(show=False):
             fields, _ = PreTrainedConfig.get_config_dict(
                 file if local else str(source), local_files_only=local
             )
@@ -134,7 +134,7 @@ def _config(fields: dict):
         known = f"a model_type that transformers {hf.__version__} knows"
         raise ValueError(f"expected the fields of a config.json, with {known}, got {kind!r}")
     try:
-        with _quiet(show=False), warnings.catch_warnings():
+        with _silence(show=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a published field may have a newer name
             return hf.CONFIG_MAPPING[kind].from_dict(copy.deepcopy(fields))
     except Exception as cause:
@@ -171,7 +171,7 @@ def _read(source: str | Path):
     return model, tokenizer
 
 
-def _quiet(show: bool) -> contextlib.ExitStack:
+def _silence(show: bool) -> contextlib.ExitStack:
     """Hide the libraries' bars and log lines; leaving the context restores their settings."""
     from huggingface_hub import utils as hub
     from transformers.utils import logging
@@ -201,7 +201,7 @@ def kept_folder() -> Path | None:
     return home() / MODEL if _is_complete(home() / MODEL) else None
 
 
-def _default(show: bool) -> Path:
+def _set_up(show: bool) -> Path:
     """The folder of the default model, which is made first if it's missing or damaged."""
     kept = home() / MODEL
     try:

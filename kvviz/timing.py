@@ -54,7 +54,7 @@ class Comparison:
         >>> kv.timing.Comparison({"plain": (2.0, 4.0, 3.0)}).median("plain")
         3.0
         """
-        return statistics.median(self._of(name))
+        return statistics.median(self._times(name))
 
     def ratios(self, name: str, base: str | None = None) -> list[float]:
         """`name`'s time divided by the base's in the same round, from low to high.
@@ -62,7 +62,7 @@ class Comparison:
         >>> kv.timing.Comparison({"a": (2.0, 4.0), "b": (8.0, 8.0)}).ratios("b")
         [2.0, 4.0]
         """
-        pairs = zip(self._of(name), self._of(base or self.base), strict=True)
+        pairs = zip(self._times(name), self._times(base or self.base), strict=True)
         return sorted(one / other for one, other in pairs)
 
     def ratio(self, name: str, base: str | None = None) -> float:
@@ -100,7 +100,7 @@ class Comparison:
         low, high = self.spread(name, base)
         return "slower" if low > factor else "faster" if high < factor else "too noisy to tell"
 
-    def _of(self, name: str) -> Sequence[float]:
+    def _times(self, name: str) -> Sequence[float]:
         if name not in self.seconds:
             raise ValueError(
                 f"expected a name that was timed ({', '.join(self.seconds)}), got {name!r}"

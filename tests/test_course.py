@@ -19,7 +19,7 @@ def outputs(cell):
     return [output.get("data", {}) for output in cell.get("outputs", ())]
 
 
-def shown(cell):
+def text_of(cell):
     return "\n".join(data.get("text/plain", "") for data in outputs(cell))
 
 
@@ -32,7 +32,7 @@ def test_there_is_a_course():
 
 
 @by_name
-def test_it_asks_a_question_first_and_says_at_the_end_what_is_known_and_unpaid(path):
+def test_it_asks_a_question_first_and_says_at_the_end_what_is_known_and_still_open(path):
     nb = read(path)
     first, last = nb.cells[0].source, nb.cells[-1].source
     assert first.startswith("# ") and "**Question.**" in first and "minutes" in first
@@ -44,12 +44,12 @@ def test_it_asks_a_question_first_and_says_at_the_end_what_is_known_and_unpaid(p
 @by_name
 def test_a_picture_comes_early_and_often(path):
     cells = read(path).cells
-    places = [number for number, cell in enumerate(cells) if has_picture(cell)]
-    assert places[0] <= 2
-    gaps = [later - sooner for sooner, later in zip(places, places[1:], strict=False)]
-    assert max(gaps) <= 4, places
+    pictures = [number for number, cell in enumerate(cells) if has_picture(cell)]
+    assert pictures[0] <= 2
+    gaps = [later - sooner for sooner, later in zip(pictures, pictures[1:], strict=False)]
+    assert max(gaps) <= 4, pictures
     tasks = sum(bool(re.search(r"\.\.\.$", cell.source, re.M)) for cell in cells)
-    assert len(cells) - places[-1] <= 4 + 2 * tasks, places  # then the tasks, and the end
+    assert len(cells) - pictures[-1] <= 4 + 2 * tasks, pictures  # then the tasks and the end
 
 
 @by_name
@@ -73,14 +73,14 @@ def test_tasks_are_open_and_their_solutions_are_kept_apart(path):
     open_tasks = [cell for cell in tasks if re.search(r"\.\.\.$", cell.source, re.M)]
     assert open_tasks
     for cell in open_tasks:
-        assert "not done yet" in shown(cell)
-    told = [shown(cell) for cell in read(SOLUTIONS / path.name).cells]
-    assert sum(text.startswith("✓") for text in told) >= len(open_tasks)
-    assert sum(text.startswith("✗") for text in told) >= 2 * len(open_tasks)
+        assert "not done yet" in text_of(cell)
+    feedback = [text_of(cell) for cell in read(SOLUTIONS / path.name).cells]
+    assert sum(text.startswith("✓") for text in feedback) >= len(open_tasks)
+    assert sum(text.startswith("✗") for text in feedback) >= 2 * len(open_tasks)
 
 
 @by_name
-def test_it_links_only_to_what_is_there(path):
+def test_its_links_lead_somewhere(path):
     text = words(read(path)) + words(read(SOLUTIONS / path.name))
     for target in re.findall(r"\]\(((?:\.\./)?[\w-]+\.ipynb)\)", text):
         assert (ROOT / "notebooks" / target.removeprefix("../")).exists(), target

@@ -1,4 +1,4 @@
-"""The forge: the library's numbers from a decoder on one page, whatever way the text is fed."""
+"""The forge gives the library's numbers, however the text is fed."""
 
 import pytest
 import small
@@ -7,32 +7,22 @@ from transformers import DynamicCache
 
 from kvviz.forge import Forge, ForgeConfig, KVCache, KVEntry, causal_mask
 
-GATE = 1e-5  # largest gap allowed, over the largest number of the right result
+GATE = 1e-5  # the largest gap allowed
 PROMPTS = """The first law of motion states
-Once upon a time, in a small village by the sea, there lived an old woman who kept
 Water boils at
 def fibonacci(n):
-My grandmother's recipe for bread begins with
 In 1969, two astronauts
-The opposite of hot is
-A cache is a place where
-Dear Sir or Madam,
-The quick brown fox
-She opened the door and saw
-To be, or not to be:
-1, 2, 3, 4,
-The capital of France is Paris, and the capital of Italy is
 Why is the sky blue?""".splitlines()
 
 
 def gap(ours, right):
-    """Largest difference, over the largest number of the right result."""
+    """The largest difference, divided by the largest number of the right result."""
     assert ours.shape == right.shape
     return float((ours - right).abs().max() / right.abs().max())
 
 
 def fed(forge, ids, sizes):
-    """Logits of all rows, and the cache, after the text was fed in pieces of these sizes."""
+    """Every row's logits and the cache, after feeding the text in pieces of these sizes."""
     cache = KVCache(len(forge.layers))
     return torch.cat([forge(piece, cache) for piece in ids.split(sizes, dim=1)], dim=1), cache
 
@@ -78,9 +68,9 @@ def test_each_entry_is_the_librarys(pair):
 
 @pytest.fixture(scope="module")
 def generated(default_model):
-    """Of each prompt: tokens, each step's logits and the cache, the library's and the forge's."""
+    """For each prompt: tokens, each step's logits and the cache, the library's and the forge's."""
     model, tokenizer = default_model
-    forge, found = Forge.from_pretrained(model), []
+    forge, pairs = Forge.from_pretrained(model), []
     for prompt in PROMPTS:
         ids = tokenizer(prompt, return_tensors="pt").input_ids
         theirs, ours = DynamicCache(config=model.config), KVCache(len(forge.layers))
@@ -89,11 +79,11 @@ def generated(default_model):
             with torch.no_grad():
                 return model(ids, cache=cache, logits_to_keep=1).logits
 
-        found.append([(*_greedy(library, ids), theirs), (*_greedy(forge, ids, ours), ours)])
-    return found
+        pairs.append([(*_greedy(library, ids), theirs), (*_greedy(forge, ids, ours), ours)])
+    return pairs
 
 
-def _greedy(model, ids, *cache, n=24):
+def _greedy(model, ids, *cache, n=8):
     rows, tokens = [], []
     for _ in range(n):
         rows.append(model(ids, *cache)[:, -1:])
@@ -104,7 +94,7 @@ def _greedy(model, ids, *cache, n=24):
 
 def test_the_default_models_tokens_are_the_librarys(generated):
     assert [ours[0] for _, ours in generated] == [theirs[0] for theirs, _ in generated]
-    assert len(generated) == 15 and len({tuple(ours[0]) for _, ours in generated}) == 15
+    assert len({tuple(ours[0]) for _, ours in generated}) == len(PROMPTS)
 
 
 def test_the_default_models_logits_are_the_librarys(generated):
@@ -164,24 +154,24 @@ def test_pieces_agree_with_the_whole_at_every_position(sizes, seed):
     assert gap(fed(forge, ids, sizes)[0], forge(ids)) <= 1e-9
 
 
-@pytest.mark.parametrize("sizes", [[1] * 6, [3, 1, 2]], ids=["one at a time", "3+1+2"])
-def test_the_default_model_agrees_with_itself(default_model, sizes):
+def test_the_default_model_agrees_with_itself(default_model):
     model, tokenizer = default_model
     forge = Forge.from_pretrained(model)
     ids = tokenizer(PROMPTS[0], return_tensors="pt").input_ids
-    whole = forge(ids)
-    assert gap(fed(forge, ids, sizes)[0], whole) <= GATE
-    forge.double()  # a copy: the library's weights stay as they are
-    assert gap(fed(forge, ids, sizes)[0], forge(ids)) <= 1e-9
+    for gate in (GATE, 1e-9):  # in float32, and then in float64
+        whole = forge(ids)
+        for sizes in ([1] * 6, [3, 1, 2]):
+            assert gap(fed(forge, ids, sizes)[0], whole) <= gate
+        forge.double()  # a copy: the library's weights stay as they are
 
 
-def test_two_rows_are_two_texts():
+def test_two_sequences_are_two_texts():
     forge, ids = Forge.small(), small.prompt(7, n_batch=2)
     both, cache = fed(forge, ids, [3, 4])
-    for row in range(2):
-        alone, own = fed(forge, ids[row : row + 1], [3, 4])
-        assert gap(both[row : row + 1], alone) <= GATE
-        assert gap(cache.get(3).keys[row : row + 1], own.get(3).keys) <= GATE
+    for sequence in (slice(0, 1), slice(1, 2)):
+        alone, own = fed(forge, ids[sequence], [3, 4])
+        assert gap(both[sequence], alone) <= GATE
+        assert gap(cache.get(3).keys[sequence], own.get(3).keys) <= GATE
 
 
 def test_the_same_seed_gives_the_same_model_and_no_random_number_is_used_up():
@@ -226,7 +216,7 @@ def test_update_replaces_and_an_entry_taken_out_stays_as_it_was():
     assert cache.get(2) is before
 
 
-def test_after_a_reset_the_next_text_starts_at_place_zero():
+def test_after_a_reset_the_next_text_starts_at_position_zero():
     forge, cache, ids = Forge.small(), KVCache(4), small.prompt(6)
     forge(small.prompt(9, seed=1), cache)
     cache.reset()
@@ -259,31 +249,31 @@ def test_positions_count_on_from_what_is_held():
     assert forge.positions(1, 6).tolist() == [6]
 
 
-def test_a_match_depends_on_the_distance_and_place_zero_is_not_turned():
+def test_a_score_depends_on_the_distance_and_position_zero_is_not_rotated():
     forge = Forge.small().double()
     x = torch.randn(2, 1, 3, 1, 14, generator=torch.Generator().manual_seed(0)).double()
 
-    def match(*places):
-        query, key = (
-            forge.rotate(x[i], forge.turns(torch.tensor([place]))) for i, place in enumerate(places)
-        )
-        return query @ key.transpose(2, 3)
+    def rotate(x, position):
+        return forge.rotate(x, forge.rotation(torch.tensor([position])))
 
-    torch.testing.assert_close(match(5, 2), match(85, 82), rtol=0, atol=1e-4)
-    assert (match(5, 2) - match(5, 3)).abs().max() > 0.1
-    assert torch.equal(forge.rotate(x[0], forge.turns(torch.tensor([0]))), x[0])
+    def score(of_query, of_key):
+        return rotate(x[0], of_query) @ rotate(x[1], of_key).transpose(2, 3)
+
+    torch.testing.assert_close(score(5, 2), score(85, 82), rtol=0, atol=1e-4)
+    assert (score(5, 2) - score(5, 3)).abs().max() > 0.1
+    assert torch.equal(rotate(x[0], 0), x[0])
 
 
-def test_attend_is_the_one_function_to_look_on_from():
+def test_attend_shows_all_that_attention_sees():
     forge, cache, seen = Forge.small(), KVCache(4), []
     attend = forge.attend
 
-    def looking(layer, query, keys, values, mask):
+    def watching(layer, query, keys, values, mask):
         output, weights = attend(layer, query, keys, values, mask)
         seen.append((layer, query, keys, values, mask, output, weights))
         return output, weights
 
-    forge.attend = looking
+    forge.attend = watching
     forge(small.prompt(4), cache)
     forge(small.prompt(3), cache)
     assert [layer for layer, *_ in seen] == [0, 1, 2, 3] * 2
@@ -298,7 +288,7 @@ def test_attend_is_the_one_function_to_look_on_from():
             torch.testing.assert_close(output[:, head], weights[:, head] @ values[:, head // 3])
 
 
-# -- at the door -----------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------
 
 IDS = small.prompt(6)
 BAD = {
@@ -310,7 +300,7 @@ BAD = {
     "0 to 100, got .*-1": (ValueError, torch.tensor([[-1]]), None),
     "a KVCache or None, got DynamicCache": (TypeError, IDS, DynamicCache),
     "a cache of 4 layers, got 3": (ValueError, IDS, lambda: KVCache(3)),
-    "a batch of 2, as in the cache, got 1": (ValueError, IDS, lambda: filled(5, n_batch=2)),
+    "batch size 2, as in the cache, got 1": (ValueError, IDS, lambda: filled(5, n_batch=2)),
     "at most 97 tokens, held and fed, got 98": (ValueError, small.prompt(98), None),
     "at most 97 tokens, held and fed, got 99": (ValueError, IDS, lambda: filled(93)),
 }
@@ -329,7 +319,7 @@ def test_bad_input_is_refused_with_what_was_expected(message, given):
         Forge.small()(ids, cache and cache())
 
 
-def test_the_last_position_is_still_known():
+def test_the_last_position_can_be_fed():
     assert filled(97).held == ForgeConfig().max_positions == 97
 
 

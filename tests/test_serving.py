@@ -1,4 +1,4 @@
-"""Notebook 07's device and server, its own cells, on a small model and other prompts and rooms."""
+"""Notebook 07's device and server: its own cells, with a small model and other prompts."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ CELLS = ("own-run", "device", "serve")
 
 @pytest.fixture(scope="module")
 def lesson():
-    """What the notebook defines, with a small model and its price in place of the large ones."""
+    """What the notebook defines, with a small model and its cache size instead of the real ones."""
     cells = sources(ROOT / "notebooks" / "07-weigh-it.ipynb")
     model = small.llama()
     names = {"torch": torch, "model": model}
@@ -30,14 +30,14 @@ def lesson():
 
 @pytest.fixture
 def serve(lesson):
-    def served(room, prompts, **options):
-        device, said = lesson["Device"](lesson["bytes_of"](room)), io.StringIO()
-        with contextlib.redirect_stdout(said):
-            told = lesson["serve"](device, prompts, NEW, **options)
-        assert not device.held  # everything was given back
-        return *told, said.getvalue().splitlines()
+    def serve(room, prompts, **options):
+        device, printed = lesson["Device"](lesson["bytes_of"](room)), io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            texts, held, failed = lesson["serve"](device, prompts, NEW, **options)
+        assert not device.held  # everything was freed
+        return texts, held, failed, printed.getvalue().splitlines()
 
-    return served
+    return serve
 
 
 def prompts(*sizes):
@@ -55,8 +55,8 @@ def held_by(lesson, start, n):
 @pytest.mark.parametrize("sizes", [(5, 7), (7, 5), (5, 5), (6, 3, 11)])
 def test_with_room_enough_each_writes_what_it_writes_alone(lesson, serve, sizes):
     asked = prompts(*sizes)
-    texts, held, failed, said = serve(sum(sizes) + 9 * len(sizes), asked)
-    assert failed == {} and said == []
+    texts, held, failed, printed = serve(sum(sizes) + 9 * len(sizes), asked)
+    assert failed == {} and printed == []
     for (name, ids), size in zip(asked.items(), dict.fromkeys(sizes), strict=True):
         assert torch.equal(texts[name], alone(lesson, ids))
         assert held[name] == [*held_by(lesson, size, NEW), 0]
@@ -65,7 +65,7 @@ def test_with_room_enough_each_writes_what_it_writes_alone(lesson, serve, sizes)
 @pytest.mark.parametrize("sizes", [(5, 7), (7, 5)])
 def test_the_one_that_fails_loses_nothing_of_the_other(lesson, serve, sizes):
     asked = prompts(*sizes)
-    texts, held, failed, said = serve(20, asked)
+    texts, held, failed, printed = serve(20, asked)
     ((loser, at),) = failed.items()
     winner = next(name for name in asked if name != loser)
     assert torch.equal(texts[winner], alone(lesson, asked[winner]))
@@ -73,30 +73,30 @@ def test_the_one_that_fails_loses_nothing_of_the_other(lesson, serve, sizes):
     assert torch.equal(texts[loser], alone(lesson, asked[loser])[:, : texts[loser].shape[1]])
     assert held[loser][at:] == [0] * len(held[loser][at:])
     fitted = asked[loser].shape[1] + at - 1
-    assert said == [f"{loser}: {fitted} tokens fitted, and {fitted + 1} do not"]
+    assert printed == [f"{loser}: {fitted} tokens fitted, and {fitted + 1} do not"]
 
 
 def test_no_more_is_ever_held_than_there_is(lesson, serve):
-    for room in range(8, 40, 5):
+    for room in range(8, 40, 10):
         for preempt in (False, True):
             _, held, _, _ = serve(room, prompts(4, 6, 5), preempt=preempt)
             assert max(map(sum, zip(*held.values(), strict=True))) <= lesson["bytes_of"](room)
 
 
 @pytest.mark.parametrize("sizes", [(5, 7), (7, 5), (4, 6, 5)])
-def test_preempted_it_writes_the_same_and_pays_with_rows(lesson, serve, sizes):
+def test_a_preempted_run_writes_the_same_and_recomputes_rows(lesson, serve, sizes):
     asked = prompts(*sizes)
     with record(lesson["model"], keep=()) as run:
         texts, _, failed, _ = serve(20, asked, preempt=True)
     assert failed
     for name, ids in asked.items():
         assert torch.equal(texts[name], alone(lesson, ids))
-    again = sum(asked[name].shape[1] + at - 1 for name, at in failed.items())
-    assert sum(run.rows) == sum(sizes) + (NEW - 1) * len(sizes) + again
+    recomputed = sum(asked[name].shape[1] + at - 1 for name, at in failed.items())
+    assert sum(run.rows) == sum(sizes) + (NEW - 1) * len(sizes) + recomputed
 
 
 def test_what_does_not_fit_alone_fails_for_good(serve):
-    texts, _, failed, said = serve(6, prompts(7, 2), preempt=True)
+    texts, _, failed, printed = serve(6, prompts(7, 2), preempt=True)
     assert "7 tokens" in failed and texts["7 tokens"].shape[1] == 7
-    assert set(said) >= {"7 tokens: 0 tokens fitted, and 7 do not"}
-    assert len(said) <= 4  # tried again alone, and then no more
+    assert set(printed) >= {"7 tokens: 0 tokens fitted, and 7 do not"}
+    assert len(printed) <= 4  # tried again alone, and not after that

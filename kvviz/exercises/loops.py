@@ -115,7 +115,7 @@ def plain_loop(function, model, ids, n: int = 12) -> Feedback:
     p = ids.shape[1]
     if not run:
         return reject("your loop never called the model")
-    rows = _in_words(run.rows)
+    rows = _list_rows(run.rows)
     if len(run) == n + 1:
         return reject(
             f"{n + 1} passes for {n} tokens: the prompt's own pass already gives the first new one"
@@ -208,6 +208,6 @@ def reusable(function, first, base, last) -> Feedback:
     return accept("right for another first token, another last token and mere rounding")
 
 
-def _in_words(rows):
+def _list_rows(rows):
     shown = ", ".join(map(str, rows[:4]))
     return f"{shown}, ..., {rows[-1]}" if len(rows) > 5 else ", ".join(map(str, rows))
