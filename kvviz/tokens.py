@@ -17,7 +17,7 @@ def remember(model, tokenizer):
     _TOKENIZERS[model] = tokenizer
 
 
-def of(model):
+def find_tokenizer(model):
     """The tokenizer that was loaded with `model`, or None."""
     return _TOKENIZERS.get(model)
 

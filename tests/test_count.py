@@ -11,7 +11,7 @@ from transformers import DynamicCache, StaticCache
 
 from kvviz import count
 from kvviz.models import load_config
-from kvviz.recording import cache_state as store
+from kvviz.recording import cache_state
 from kvviz.recording.recorder import record
 
 W = 5  # the window of the small models that have one
@@ -41,7 +41,7 @@ def feed(model, cache, *passes):
 
 
 def held_in(cache):
-    return store.n_bytes(cache, len(cache.layers))
+    return cache_state.count_bytes(cache, len(cache.layers))
 
 
 def allocated_in(cache):

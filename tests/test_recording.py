@@ -144,7 +144,7 @@ def test_what_is_not_a_model_is_refused():
 def test_a_mask_that_does_not_cover_the_store_is_refused(llama):
     with torch.no_grad(), record(llama) as run:
         cache = llama(small.prompt(6)).cache
-        with pytest.raises(ValueError, match="covers 1 places, but 6 .* held and 1 fed: .* 7"):
+        with pytest.raises(ValueError, match="covers 1 positions, but 6 .* held and 1 fed: .* 7"):
             llama(small.prompt(1), cache=cache, attention_mask=torch.ones(1, 1))
     assert run.rows == [6]
 
@@ -316,7 +316,7 @@ def test_a_copied_cache_and_a_reordered_batch_are_recognised(llama):
         llama(small.prompt(4, seed=9))
         cache.reorder_cache(torch.tensor([2, 0, 1]))
         llama(small.prompt(1, n_batch=3), cache=cache)
-    assert run[2].parents == [(0, 2), (0, 0), (0, 1)]
+    assert run[2].lineage.parents == [(0, 2), (0, 0), (0, 1)]
     assert run[2].tokens(0)[:4] == ids[2].tolist()
 
 

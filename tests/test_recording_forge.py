@@ -99,7 +99,7 @@ def test_a_column_is_named_by_its_key_wherever_it_stands(name, tokens, new, tmp_
 def test_where_nothing_moved_nothing_is_kept_of_it():
     for step in fed_to("position restarts"):
         square = step.square(0, 0)
-        assert step.moved is None and square.own_columns == square.row_positions
+        assert step.lineage.key_order is None and square.own_columns == square.row_positions
 
 
 def test_the_stepper_walks_both_loops(forge):
