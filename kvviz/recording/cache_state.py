@@ -10,7 +10,7 @@ import torch
 
 
 def find_cache(output, given):
-    """The cache after a forward pass: the one it returned, or `given`, which it changed in place."""
+    """The cache after a forward pass: the one returned, or `given`, changed in place."""
     parts = output.values() if isinstance(output, dict) else output
     parts = parts if not isinstance(parts, torch.Tensor) else ()
     return next((part for part in parts if hasattr(part, "get_seq_length")), given)

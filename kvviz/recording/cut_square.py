@@ -12,10 +12,8 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
     rows, n_columns = step.row_positions(layer), max(step.visible, step.slots or 0)
     weights, masked = _cut_attention(step, layer, head, sequence, rows, n_columns)
     key_order, value_order = step.lineage.select_orders(sequence)
-    keys = _describe_columns(step, layer, sequence, key_order, n_columns)
-    values = keys
-    if value_order is not None:
-        values = _describe_columns(step, layer, sequence, value_order, n_columns)
+    keys = _describe_columns(step, layer, sequence, key_order, "keys_known", n_columns)
+    values = _describe_columns(step, layer, sequence, value_order, "values_known", n_columns)
     own = rows if key_order is None else (key_order.rows >= 0).nonzero()[-len(rows) :, 0]
     return Square(
         step=step.index,
@@ -56,10 +54,10 @@ def _cut_attention(step, layer, head, sequence, rows, n_columns):
     return weights.numpy(), masked.numpy()
 
 
-def _describe_columns(step, layer, sequence, order, n_columns):
+def _describe_columns(step, layer, sequence, order, known, n_columns):
     """The token's text and the state of each column, for the keys or for the values."""
     if order is None:
-        tokens = step.tokens(sequence)
+        tokens = step.trace_tokens(sequence, known)
         rows = [column - step.held_before for column in range(step.visible)]
     else:
         tokens, rows = order.tokens.tolist(), order.rows.tolist()

@@ -128,7 +128,7 @@ class ForwardPass:
         )
 
     def _read_positions(self):
-        """(B, Tq) int64: the positions that attention was given, else those that follow the cache."""
+        """(B, Tq) int64: the positions given to attention, else those that follow the cache."""
         n_sequences, fed = self.token_ids.shape
         positions = self._positions
         if positions is None:

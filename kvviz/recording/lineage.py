@@ -40,13 +40,15 @@ class Lineage:
 
     Attributes:
         parents: for each sequence, the (step, sequence) that left the cache it read, if known.
-        known: (B, held before) bool, columns whose keys this recording saw written.
+        keys_known, values_known: (B, held before) bool, columns whose key, or value, is the one
+            that the parent left there.
         recomputed: (B, Tq) bool, rows that an earlier step computed too.
         key_order, value_order: what is in each column; None where all are in order.
     """
 
     parents: list[tuple[int, int] | None]
-    known: torch.Tensor
+    keys_known: torch.Tensor
+    values_known: torch.Tensor
     recomputed: torch.Tensor
     key_order: Order | None = None
     value_order: Order | None = None
@@ -101,12 +103,20 @@ class History:
 
     def trace(self, now: Pass) -> Lineage:
         """Where this pass's columns and rows came from; the pass then counts among the earlier."""
-        parents, known = self._find_parents(now)
-        key_order, value_order = self._find_orders(now, parents, known)
+        parents, keys_known = self._find_parents(now)
+        values_known = self._compare_values(now, parents)
+        key_order, value_order = self._find_orders(now, keys_known, values_known)
         recomputed = self._find_repeats(now, parents)
         # One number is enough to see whether a value is where it was; finding it takes both.
         self._passes.append(replace(now, values=now.values[..., :1].clone()))
-        return Lineage(parents, known, recomputed, key_order, value_order)
+        return Lineage(
+            parents=parents,
+            keys_known=keys_known,
+            values_known=values_known,
+            recomputed=recomputed,
+            key_order=key_order,
+            value_order=value_order,
+        )
 
     def _find_parents(self, now):
         """Which earlier pass left the cache that this one reads, and which keys it shares."""
@@ -128,31 +138,32 @@ class History:
                     break
         return parents, known
 
-    def _find_orders(self, now, parents, known):
+    def _compare_values(self, now, parents):
+        """(B, held) bool: columns whose values are those that the parent left there."""
+        known = torch.zeros(len(parents), now.held, dtype=torch.bool)
+        for sequence, parent in enumerate(parents):
+            if parent is not None:
+                past = self._passes[parent[0]].values[parent[1]]
+                known[sequence] = _compare(now, now.values[sequence, :, :1], past)
+        return known
+
+    def _find_orders(self, now, keys_known, values_known):
         """What is in each column, where keys or values are not as the parent left them."""
         key_orders, value_orders = {}, {}
-        for sequence, parent in enumerate(parents):
+        if now.keys.shape[1] != now.visible:
+            return None, None  # a window, or slots that are still empty
+        for sequence, fed in enumerate(now.token_ids):
             keys, values = now.keys[sequence], now.values[sequence]
-            if len(keys) != now.visible:
-                continue  # a window, or slots that are still empty
-            fed = now.token_ids[sequence]
-            keys_stayed = bool(known[sequence].all())
+            keys_stayed = bool(keys_known[sequence].all())
+            values_stayed = bool(values_known[sequence].all())
             if not keys_stayed and (found := self._keys.find(keys, fed)):
                 key_orders[sequence] = found
-            if not (keys_stayed and self._has_values_of(parent, now, values)):
-                if found := self._values.find(values, fed):
-                    value_orders[sequence] = found
+            if not values_stayed and (found := self._values.find(values, fed)):
+                value_orders[sequence] = found
             if sequence == 0:
                 self._keys.add(keys, fed, key_orders.get(0))
                 self._values.add(values, fed, value_orders.get(0))
         return _gather(key_orders, now), _gather(value_orders, now)
-
-    def _has_values_of(self, parent, now, values):
-        """Whether all values held are in the columns where the parent left them."""
-        if parent is None:
-            return now.held == 0
-        past = self._passes[parent[0]].values[parent[1]]
-        return bool(_compare(now, values[:, :1], past).all())
 
     def _find_repeats(self, now, parents):
         """Which rows an earlier pass computed: same tokens, positions and key, nothing else before.

@@ -142,6 +142,10 @@ class Step:
         key_order, _ = self.lineage.select_orders(sequence)
         if key_order is not None:
             return key_order.tokens.tolist()
+        return self.trace_tokens(sequence, "keys_known")
+
+    def trace_tokens(self, sequence: int, known: str) -> list[int]:
+        """The token id in each column, if all are in order: by "keys_known" or "values_known"."""
         ids = np.full(self.visible, -1)
         step, row, is_known = self, sequence, np.ones(self.visible, dtype=bool)
         while True:  # back through the steps that left what this one read
@@ -150,7 +154,7 @@ class Step:
             parent = step.lineage.parents[row]
             if parent is None:
                 return ids.tolist()
-            is_known = is_known[: step.held_before] & step.lineage.known[row].numpy()
+            is_known = is_known[: step.held_before] & getattr(step.lineage, known)[row].numpy()
             step, row = self.run[parent[0]], parent[1]
 
     def square(self, layer: int, head: int, sequence: int = 0) -> Square:

@@ -21,7 +21,7 @@ VERSION = 2
 _COUNTS = ("held_before", "bytes", "slots")
 _COUNTS_BY_LAYER = ("before", "after", "gaps", "rows_by_layer", "columns_by_layer")
 _TENSORS = ("token_ids", "position_ids", "pads")
-_LINEAGE_TENSORS = ("known", "recomputed")
+_LINEAGE_TENSORS = ("keys_known", "values_known", "recomputed")
 _ORDERS = ("key_order", "value_order")
 
 
@@ -107,7 +107,8 @@ def _restore(counts, tensors):
             kept.setdefault(what, {})[int(layer)] = tensors[name]
     lineage = Lineage(
         parents=[parent and tuple(parent) for parent in counts["parents"]],
-        known=tensors["known"],
+        keys_known=tensors["keys_known"],
+        values_known=tensors["values_known"],
         recomputed=tensors["recomputed"],
         key_order=_restore_order("key_order", tensors),
         value_order=_restore_order("value_order", tensors),
