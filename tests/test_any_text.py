@@ -77,7 +77,8 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def model():
-    return llama(n_positions=2000)
+    sizes = dict(hidden_size=22, num_attention_heads=2, num_key_value_heads=1)
+    return llama(n_positions=2000, num_hidden_layers=2, **sizes)
 
 
 @torch.no_grad()

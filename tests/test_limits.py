@@ -11,7 +11,8 @@ HERE = Path(__file__).parent
 DRAWN = """
 import time, torch, kvviz as kv
 from small import llama, prompt
-model = llama(n_positions=2000)
+sizes = dict(hidden_size=22, num_attention_heads=2, num_key_value_heads=1)
+model = llama(n_positions=2000, num_hidden_layers=2, **sizes)
 with kv.record(model, layers=[1]) as run, torch.no_grad():
     model(prompt(2000))
 def drawn():
@@ -98,7 +99,7 @@ def test_counts_of_two_thousand_tokens_grow_by_bounded_bytes_and_can_be_printed_
         print(f"{counted:.0f} bytes a token counted, {growth:.0f} bytes a token grown")
         child.go_on()
         said = child.read()
-    assert counted < 12_000  # two numbers a column, in every step
+    assert counted < 12_000  # three numbers a column, in every step
     assert growth < 24_000
     assert said == (
         "1001 steps, 2,000 positions computed, 2,001,000 cells of the square run.npz 1001"
