@@ -7,6 +7,7 @@ key, or from a value: if the witnesses are equal, so are the keys.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -87,9 +88,13 @@ class Pass:
 def take_witness(tensor: torch.Tensor) -> torch.Tensor:
     """Keys or values (B, G, Tk, D) -> (B, Tk, 2): two numbers to recognise each column by."""
     flat = tensor.detach().to("cpu", torch.float32).transpose(1, 2).flatten(2)
-    seeded = torch.Generator().manual_seed(0)
-    directions = torch.randn(flat.shape[-1], 2, generator=seeded)
-    return flat @ directions
+    return flat @ _draw_directions(flat.shape[-1])
+
+
+@functools.cache
+def _draw_directions(width: int) -> torch.Tensor:
+    """(width, 2), the same in every recording."""
+    return torch.randn(width, 2, generator=torch.Generator().manual_seed(0))
 
 
 class History:
@@ -125,10 +130,11 @@ class History:
         known = torch.zeros(n_sequences, now.held, dtype=torch.bool)
         if not now.held:
             return parents, known
-        earlier = reversed(list(enumerate(self._passes)))
-        candidates = [(index, past) for index, past in earlier if past.visible == now.held]
         for sequence in range(n_sequences):
-            for index, past in candidates:
+            for index in reversed(range(len(self._passes))):
+                past = self._passes[index]
+                if past.visible != now.held:
+                    continue
                 n_rows = past.token_ids.shape[0]
                 order = sorted(range(n_rows), key=lambda row: row != sequence)  # its own first
                 same = [_compare(now, now.keys[sequence], past.keys[row]) for row in order]
@@ -205,14 +211,14 @@ class _Written:
         """Remember the columns that this pass wrote: the last ones, unless they are elsewhere."""
         if len(self.tokens) < _MOST_WRITTEN:
             own = witness[-len(fed) :].clone() if order is None else witness[order.rows >= 0]
-            self.witnesses += own
+            self.witnesses.append(own)
             self.tokens += fed.tolist()
 
     def find(self, witness, fed) -> Order | None:
         """Each column's token and row, if the columns not seen before are as many as were fed."""
         if not self.tokens:
             return None
-        before = torch.stack(self.witnesses)
+        before = torch.cat(self.witnesses)
         near = (witness[:, None] - before).abs().amax(-1) <= 1e-4 * before.abs().max()
         new = (~near.any(-1)).nonzero()[:, 0]
         if len(new) != len(fed):
@@ -244,6 +250,8 @@ def _compare(now, witness, past):
     if first < now.held:
         left, right = witness[first - first_now : now.held - first_now], past[first - first_past :]
         right = right[: len(left)]
+        if torch.equal(left, right):  # the usual case, in one operation
+            return torch.ones(now.held, dtype=torch.bool)
         scale = right.abs().max().clamp_min(1e-6)
         same[first:] = ((left - right).abs() <= 1e-4 * scale).all(-1)
         same[:first] = same[first:].all()  # columns that left the window cannot be compared
