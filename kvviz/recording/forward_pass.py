@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 
 from kvviz.recording import cache_state
-from kvviz.recording.lineage import History, Pass, take_witness
+from kvviz.recording.lineage import History, Pass
 from kvviz.recording.run import Run
 from kvviz.recording.step import Step
+from kvviz.recording.witness import take_witness
 
 
 class ForwardPass:

@@ -153,7 +153,7 @@ def _list_configs(model):
 
 
 def name_arguments(module, args, kwargs) -> dict:
-    """The arguments of a call of `module`, by name, whether they were given by name or by place."""
+    """All arguments of a call of `module`, by name."""
     given = inspect.signature(type(module).forward).bind_partial(module, *args, **kwargs).arguments
     return {**given, **given.pop("kwargs", {})}
 

@@ -1,17 +1,17 @@
 """Find where the columns of a forward pass came from, by the keys and values in them.
 
 A cache may be copied, its sequences may be reordered, and a faulty one may put a token in the wrong
-column. So columns are recognised by what is in them. A *witness* is two numbers computed from a
-key, or from a value: if the witnesses are equal, so are the keys.
+column. So columns are recognised by what is in them; see `witness`.
 """
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+
+from kvviz.recording.witness import compare_witnesses
 
 _ROOT = 0x9E3779B97F4A7C15  # the hash that every prefix starts from
 _MOST_WRITTEN = 512  # witnesses remembered, to recognise columns that are out of order
@@ -85,18 +85,6 @@ class Pass:
         return self.held + self.fed
 
 
-def take_witness(tensor: torch.Tensor) -> torch.Tensor:
-    """Keys or values (B, G, Tk, D) -> (B, Tk, 2): two numbers to recognise each column by."""
-    flat = tensor.detach().to("cpu", torch.float32).transpose(1, 2).flatten(2)
-    return flat @ _draw_directions(flat.shape[-1])
-
-
-@functools.cache
-def _draw_directions(width: int) -> torch.Tensor:
-    """(width, 2), the same in every recording."""
-    return torch.randn(width, 2, generator=torch.Generator().manual_seed(0))
-
-
 class History:
     """The passes of one recording so far; `trace` finds what the next one took from them."""
 
@@ -137,7 +125,8 @@ class History:
                     continue
                 n_rows = past.token_ids.shape[0]
                 order = sorted(range(n_rows), key=lambda row: row != sequence)  # its own first
-                same = [_compare(now, now.keys[sequence], past.keys[row]) for row in order]
+                keys, held, visible = now.keys[sequence], now.held, now.visible
+                same = [compare_witnesses(keys, past.keys[n], held, visible) for n in order]
                 best = max(range(n_rows), key=lambda i: int(same[i].sum()))
                 if same[best].any():
                     parents[sequence], known[sequence] = (index, order[best]), same[best]
@@ -150,7 +139,8 @@ class History:
         for sequence, parent in enumerate(parents):
             if parent is not None:
                 past = self._passes[parent[0]].values[parent[1]]
-                known[sequence] = _compare(now, now.values[sequence, :, :1], past)
+                values = now.values[sequence, :, :1]
+                known[sequence] = compare_witnesses(values, past, now.held, now.visible)
         return known
 
     def _find_orders(self, now, keys_known, values_known):
@@ -238,21 +228,3 @@ def _gather(orders, now):
     for sequence, order in orders.items():
         whole.tokens[sequence], whole.rows[sequence] = order
     return whole
-
-
-def _compare(now, witness, past):
-    """(held,) bool: the columns held whose witnesses are those that an earlier pass left."""
-    same = torch.zeros(now.held, dtype=torch.bool)
-    # A window has the last columns only; a static cache has empty slots after the filled ones.
-    first_now = max(0, now.visible - len(witness))
-    first_past = max(0, now.held - len(past))
-    first = max(first_now, first_past)
-    if first < now.held:
-        left, right = witness[first - first_now : now.held - first_now], past[first - first_past :]
-        right = right[: len(left)]
-        if torch.equal(left, right):  # the usual case, in one operation
-            return torch.ones(now.held, dtype=torch.bool)
-        scale = right.abs().max().clamp_min(1e-6)
-        same[first:] = ((left - right).abs() <= 1e-4 * scale).all(-1)
-        same[:first] = same[first:].all()  # columns that left the window cannot be compared
-    return same
