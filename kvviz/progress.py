@@ -1,6 +1,7 @@
-"""Progress of what takes long: after five seconds, on stderr, and gone when it is done.
+"""Progress of what takes long: shown after five seconds, and gone when it is done.
 
-In a notebook it is on stdout: what is left on stderr there, if only blanks, looks like an error.
+It is written to stderr, but in a notebook to stdout: there, even the blanks that are left on stderr
+look like an error.
 """
 
 import os
@@ -9,13 +10,25 @@ import sys
 from tqdm import tqdm
 
 
-def wanted(asked: bool | None = None) -> bool:
-    """Whether to show it: as asked, or else unless KVVIZ_PROGRESS is 0."""
+def is_wanted(asked: bool | None = None) -> bool:
+    """Whether to show progress: as asked, or else unless KVVIZ_PROGRESS is 0.
+
+    >>> is_wanted(asked=False)
+    False
+    """
     return os.environ.get("KVVIZ_PROGRESS") != "0" if asked is None else asked
 
 
-def bar(steps=None, *, shown: bool | None = None, **looks) -> tqdm:
-    """A bar over `steps`, or one to be updated by hand; `looks` are those of tqdm."""
+def bar(steps=None, *, shown: bool | None = None, **options) -> tqdm:
+    """A progress bar over `steps`, or without them one to update by hand.
+
+    Args:
+        shown: see `is_wanted`.
+        options: those of tqdm, such as `desc` and `unit`.
+
+    >>> sum(bar([1, 2, 3], desc="adding"))
+    6
+    """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     file = sys.stdout if hasattr(shell, "kernel") else sys.stderr
-    return tqdm(steps, delay=5, leave=False, disable=not wanted(shown), file=file, **looks)
+    return tqdm(steps, delay=5, leave=False, disable=not is_wanted(shown), file=file, **options)

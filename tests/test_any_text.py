@@ -1,5 +1,5 @@
-"""Whatever a prompt holds is drawn and said as typed, written out where it cannot be seen, and
-never read as a page's own marks."""
+"""Whatever a prompt holds is drawn and said as typed. What cannot be seen is written out, and
+nothing is read as a page's own marks."""
 
 import html.parser
 import re
@@ -41,6 +41,9 @@ PROMPTS = {
     "no characters": "\ufdd0\uffff\U0010ffff",
     "address": "javascript:alert(1)",
 }
+# What a page could take for its own marks, for a formula or for a direction to write in.
+MARKS = ["dollars", "formula", "curly", "controls", "override", "Arabic", "zero width", "tag"]
+MARKS += ["script", "entity", "quotes", "address"]
 UNSEEN = "\t\n\r\0\x1b\x07\x85\u202e\u202c\u2067\u200d\ufe0f\u200b\u2060\ufeff\xad\u034f\u3164"
 UNSEEN += "\u2800\xa0\ufdd0\uffff\U0010ffff"
 TAGS = {"img", "table", "caption", "thead", "tbody", "tr", "th", "td"}
@@ -77,7 +80,8 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def model():
-    return llama(n_positions=2000)
+    sizes = dict(hidden_size=22, num_attention_heads=2, num_key_value_heads=1)
+    return llama(n_positions=2000, num_hidden_layers=2, **sizes)
 
 
 @torch.no_grad()
@@ -141,7 +145,7 @@ def test_any_prompt_is_drawn_and_said_as_typed(model, name, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize("name", MARKS)
 def test_no_prompt_becomes_part_of_the_page(model, name):
     whole = PROMPTS[name]
     run = recorded(model, ["x", whole, "y", whole])

@@ -1,17 +1,23 @@
-"""Long prompts stay affordable: what drawing one step takes, and what counting one token keeps."""
+"""Long prompts stay affordable: what drawing one step takes, and what counting one token keeps.
+
+Each runs in a process of its own, which also shows what recording loads.
+"""
 
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
+import pytest
 
 HERE = Path(__file__).parent
 DRAWN = """
 import time, torch, kvviz as kv
 from small import llama, prompt
-model = llama(n_positions=2000)
+sizes = dict(hidden_size=22, num_attention_heads=2, num_key_value_heads=1)
+model = llama(n_positions=2000, num_hidden_layers=2, **sizes)
 with kv.record(model, layers=[1]) as run, torch.no_grad():
     model(prompt(2000))
 def drawn():
@@ -34,6 +40,7 @@ assert (len(run), run.positions) == (1001, 2000)
 print(run.bytes_kept)
 input()
 print(repr(run).splitlines()[-1], run.save(sys.argv[1]).name, len(kv.Run.load(sys.argv[1])))
+print(*sys.modules)
 """
 
 
@@ -88,18 +95,32 @@ def test_one_step_of_two_thousand_tokens_is_drawn_in_two_seconds_and_300_megabyt
     assert 0 < growth < 300e6
 
 
-def test_counts_of_two_thousand_tokens_grow_by_bounded_bytes_and_can_be_printed_and_saved(tmp_path):
-    with Child(COUNTED, str(tmp_path / "run.npz")) as child:
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """A prompt of a thousand tokens and a thousand new ones, counted in a process of its own."""
+    with Child(COUNTED, str(tmp_path_factory.mktemp("counted") / "run.npz")) as child:
         assert child.read() == "warm"
         before = child.memory().rss
         child.go_on()
-        counted = int(child.read()) / 2000
-        growth = (child.memory().rss - before) / 2000
-        print(f"{counted:.0f} bytes a token counted, {growth:.0f} bytes a token grown")
+        bytes_kept = int(child.read())
+        growth = child.memory().rss - before
         child.go_on()
-        said = child.read()
-    assert counted < 12_000  # two numbers a column, in every step
+        said, loaded = child.read(), child.read().split()
+    return SimpleNamespace(bytes_kept=bytes_kept, growth=growth, said=said, loaded=loaded)
+
+
+def test_counts_of_two_thousand_tokens_grow_by_bounded_bytes_and_can_be_printed_and_saved(counted):
+    kept, growth = counted.bytes_kept / 2000, counted.growth / 2000
+    print(f"{kept:.0f} bytes a token counted, {growth:.0f} bytes a token grown")
+    assert kept < 12_000  # three numbers a column, in every step
     assert growth < 24_000
-    assert said == (
+    assert counted.said == (
         "1001 steps, 2,000 positions computed, 2,001,000 cells of the square run.npz 1001"
     )
+
+
+def test_recording_loads_nothing_that_draws_judges_or_shows(counted):
+    assert "kvviz.recording.recorder" in counted.loaded
+    assert not {"matplotlib", "ipywidgets", "anywidget"} & set(counted.loaded)
+    rooms = {name.split(".")[1] for name in counted.loaded if name.startswith("kvviz.")}
+    assert not {"drawing", "widgets", "checking", "exercises"} & rooms

@@ -15,7 +15,7 @@ def test_it_is_shown_unless_the_environment_or_the_caller_says_no(
     environment, asked, wanted, monkeypatch
 ):
     monkeypatch.setenv("KVVIZ_PROGRESS", environment)
-    assert progress.wanted(asked) is wanted
+    assert progress.is_wanted(asked) is wanted
     assert progress.bar(range(3), shown=asked).disable is not wanted
 
 

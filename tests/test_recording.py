@@ -1,4 +1,6 @@
 import copy
+import functools
+import re
 import warnings
 
 import numpy as np
@@ -14,9 +16,20 @@ from kvviz.recording.step import KEEP
 EVERYTHING = tuple(KEEP)
 
 
+@functools.cache
+def built(build):
+    """A model built once: recording changes nothing in it."""
+    return build()
+
+
+@functools.cache
+def doubled(build):
+    return small.double(build)
+
+
 @pytest.fixture(scope="module")
 def llama():
-    return small.llama()
+    return built(small.llama)
 
 
 def logits_of(loop, model, ids, n):
@@ -38,7 +51,8 @@ def test_logits_are_the_same_with_and_without_recording(build, loop):
 
     In float64 nothing is left of the rounding between the two, and 1e-6 is a wide gate.
     """
-    model, ids = build(), small.prompt(7)
+    model, ids = built(build), small.prompt(7)
+    usual = model.config._attn_implementation
     without = logits_of(loop, model, ids, 5)
     with record(model, keep=()) as run:
         counted = logits_of(loop, model, ids, 5)
@@ -51,9 +65,10 @@ def test_logits_are_the_same_with_and_without_recording(build, loop):
     assert len(gaps) == 5 * len(run[0].layers) and max(gaps) < 1e-5
     model.set_attn_implementation("eager")
     eager = logits_of(loop, model, ids, 5)
+    model.set_attn_implementation(usual)
     assert all(torch.equal(a, b) for a, b in zip(eager, kept, strict=True))
 
-    model = small.double(build)
+    model = doubled(build)
     without = logits_of(loop, model, ids, 5)
     with record(model, keep=EVERYTHING):
         kept = logits_of(loop, model, ids, 5)
@@ -69,7 +84,7 @@ def state_of(model):
 
 @pytest.mark.parametrize("build", small.RECORDED)
 def test_settings_hooks_and_random_state_are_put_back(build):
-    model, ids = build(), small.prompt(5)
+    model, ids = built(build), small.prompt(5)
     before = state_of(model)
     with record(model):
         small.cached_loop(model, ids, 3)
@@ -115,7 +130,7 @@ def test_a_second_recording_inside_the_first_is_refused(llama):
 
 
 def test_two_models_may_be_recorded_at_once(llama):
-    other = small.gpt2()
+    other = built(small.gpt2)
     with record(llama) as first, record(other, keep=()) as second:
         llama(small.prompt(5))
         other(small.prompt(3))
@@ -131,7 +146,7 @@ def test_two_models_may_be_recorded_at_once(llama):
         (dict(layers=["1"]), "layers 0 to 2"),
     ],
 )
-def test_bad_arguments_are_refused_at_the_door(llama, arguments, says):
+def test_bad_arguments_are_refused_before_anything_runs(llama, arguments, says):
     with pytest.raises(ValueError, match=says), record(llama, **arguments):
         pass
 
@@ -141,10 +156,10 @@ def test_what_is_not_a_model_is_refused():
         pass
 
 
-def test_a_mask_that_does_not_cover_the_store_is_refused(llama):
+def test_a_mask_that_does_not_cover_the_cache_is_refused(llama):
     with torch.no_grad(), record(llama) as run:
         cache = llama(small.prompt(6)).cache
-        with pytest.raises(ValueError, match="covers 1 places, but 6 .* held and 1 fed: .* 7"):
+        with pytest.raises(ValueError, match="covers 1 positions, but 6 .* held and 1 fed: .* 7"):
             llama(small.prompt(1), cache=cache, attention_mask=torch.ones(1, 1))
     assert run.rows == [6]
 
@@ -160,7 +175,7 @@ def test_more_tokens_than_positions_is_refused(llama):
 @pytest.mark.parametrize(("p", "n"), [(1, 2), (5, 7), (20, 13)])
 @pytest.mark.parametrize("build", small.RECORDED)
 def test_rows_equal_the_formulas(build, p, n):
-    model, ids = build(), small.prompt(p)
+    model, ids = built(build), small.prompt(p)
     with record(model, keep=()) as plain:
         small.plain_loop(model, ids, n)
     with record(model, keep=()) as cached:
@@ -197,7 +212,7 @@ def test_plain_steps_say_which_rows_were_computed_before(llama):
     assert set(other[1].square(0, 0).column_states) == {"new"}
 
 
-def test_a_row_is_only_said_to_be_computed_again_if_its_key_is_the_same(llama):
+def test_a_row_is_only_said_to_be_recomputed_if_its_key_is_the_same(llama):
     ids = small.prompt(5)
     with record(llama) as run:
         llama(ids)
@@ -259,8 +274,8 @@ def test_a_left_padded_batch(llama):
     assert row.masked[0].tolist() == [True] * 3 + [False] * 6
 
 
-def test_a_window_keeps_true_places():
-    model = small.mistral(window=5)
+def test_a_window_keeps_true_positions():
+    model = built(small.mistral)
     with record(model) as run:
         small.cached_loop(model, small.prompt(7), 4)
     step = run[3]
@@ -273,7 +288,7 @@ def test_a_window_keeps_true_places():
 
 
 def test_layers_of_two_kinds_have_their_own_columns():
-    model = small.gemma3(window=5)
+    model = built(small.gemma3)
     with record(model) as run:
         small.cached_loop(model, small.prompt(7), 4)
     assert run[3].columns_by_layer == {0: 5, 1: 10, 2: 5}
@@ -281,7 +296,7 @@ def test_layers_of_two_kinds_have_their_own_columns():
 
 
 def test_layers_without_keys_are_said_to_have_none():
-    model = small.qwen3_next()
+    model = built(small.qwen3_next)
     with record(model) as run:
         small.cached_loop(model, small.prompt(5), 2)
     assert run[0].layers == (1,)
@@ -289,8 +304,8 @@ def test_layers_without_keys_are_said_to_have_none():
         run[0].square(0, 0)
 
 
-def test_a_latent_store_holds_less_than_attention_sees():
-    model = small.deepseek_v3()
+def test_a_latent_cache_holds_less_than_attention_sees():
+    model = built(small.deepseek_v3)
     with record(model, keep=("keys", "values")) as run:
         small.cached_loop(model, small.prompt(5), 2)
     assert run[1].keys[0].shape == (1, 3, 6, 12) and run[1].values[0].shape == (1, 3, 6, 8)
@@ -298,7 +313,7 @@ def test_a_latent_store_holds_less_than_attention_sees():
 
 
 @torch.no_grad()
-def test_a_store_filled_before_the_recording_is_said_to_be_from_before(llama):
+def test_a_cache_filled_before_the_recording_is_said_to_be_earlier(llama):
     cache = llama(small.prompt(4)).cache
     with record(llama) as run:
         llama(small.prompt(1), cache=cache)
@@ -316,8 +331,23 @@ def test_a_copied_cache_and_a_reordered_batch_are_recognised(llama):
         llama(small.prompt(4, seed=9))
         cache.reorder_cache(torch.tensor([2, 0, 1]))
         llama(small.prompt(1, n_batch=3), cache=cache)
-    assert run[2].parents == [(0, 2), (0, 0), (0, 1)]
+    assert run[2].lineage.parents == [(0, 2), (0, 0), (0, 1)]
     assert run[2].tokens(0)[:4] == ids[2].tolist()
+
+
+@torch.no_grad()
+def test_a_value_that_changed_in_the_cache_is_not_said_to_be_read(llama):
+    with record(llama) as run:
+        cache = llama(small.prompt(4)).cache
+        llama(small.prompt(1), cache=cache)
+        for layer in cache.layers:
+            layer.values[:, :, 2] += 1
+        llama(small.prompt(1, seed=1), cache=cache)
+    whole, changed = run[1].square(0, 0), run[2].square(0, 0)
+    assert whole.value_states is None and whole.value_tokens is None  # as the keys
+    assert changed.column_states == ("read",) * 5 + ("new",) and "?" not in changed.tokens
+    assert changed.value_states == ("read", "read", "earlier", "read", "read", "new")
+    assert changed.value_tokens == (*changed.tokens[:2], "?", *changed.tokens[3:])
 
 
 @torch.no_grad()
@@ -414,9 +444,10 @@ def test_a_file_that_is_no_recording_is_refused(llama, tmp_path):
 
 @torch.no_grad()
 def test_a_run_of_many_steps_still_knows_its_tokens():
-    model = small.llama(max_position_embeddings=1501, num_hidden_layers=1)
-    with record(model, keep=()) as run:
-        text = small.cached_loop(model, small.prompt(5), 1400)
+    sizes = dict(hidden_size=22, num_attention_heads=1, num_key_value_heads=1)
+    model = small.llama(n_positions=1101, num_hidden_layers=1, **sizes)
+    with record(model, keep=()) as run:  # more steps than Python's limit of nested calls
+        text = small.cached_loop(model, small.prompt(5), 1010)
     assert run[-1].tokens() == text[0, :-1].tolist()
 
 
@@ -427,3 +458,6 @@ def test_the_table_reads_the_same_as_text_and_as_html(llama):
     assert "34 positions computed, 595 cells" in text and "34 positions" in page
     assert "... 19 more ..." in text and text.count("\n") == 13
     assert page.count("<tr>") == 13
+    names = ["step", "fed", "visible", "held before", "held after", "bytes", "newest"]
+    assert re.split("  +", text.splitlines()[0].strip()) == names
+    assert re.findall('<th scope="col">(.*?)</th>', page) == names

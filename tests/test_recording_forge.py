@@ -96,10 +96,40 @@ def test_a_column_is_named_by_its_key_wherever_it_stands(name, tokens, new, tmp_
     assert loaded[2].square(1, 3).tokens == square.tokens
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens", "new"),
+    [
+        ("keys and values in front", None, 0),
+        ("keys in front", "17 3 88 24 71", 4),
+        ("keys rotated twice", "17 3 88 24 71", 4),
+    ],
+)
+def test_a_value_is_named_by_itself_wherever_its_key_stands(name, tokens, new, tmp_path):
+    run = fed_to(name)
+    loaded = Run.load(run.save(tmp_path / "run.npz"))
+    for square in (run[2].square(1, 3), loaded[2].square(1, 3)):
+        if tokens is None:
+            assert square.value_tokens is None and square.value_states is None  # as the keys
+        else:
+            assert square.value_tokens == tuple(tokens.split()) != square.tokens
+            expected = tuple("new" if n == new else "read" for n in range(5))
+            assert square.value_states == expected != square.column_states
+
+
+def test_the_right_cache_has_its_values_where_its_keys_are(forge):
+    with record(forge) as run:
+        cached(forge, small.prompt(6), 5)
+    for step in run:
+        square = step.square(1, 3)
+        assert square.value_tokens is None and square.value_states is None
+        assert step.lineage.key_order is None and step.lineage.value_order is None
+        assert step.lineage.keys_known.all() and step.lineage.values_known.all()
+
+
 def test_where_nothing_moved_nothing_is_kept_of_it():
     for step in fed_to("position restarts"):
         square = step.square(0, 0)
-        assert step.moved is None and square.own_columns == square.row_positions
+        assert step.lineage.key_order is None and square.own_columns == square.row_positions
 
 
 def test_the_stepper_walks_both_loops(forge):

@@ -11,20 +11,24 @@ import numpy as np
 class Square:
     """One head's attention at one step, with everything a picture or a sentence needs.
 
-    N places stand in `tokens`, in order; Tq of them ask this step.
+    There are N columns, in order of position, and Tq rows computed in this step.
 
     Attributes:
         tokens: N texts, as the tokenizer decodes them.
-        column_states: N states: "new", "recomputed" (computed before, and now once more), "read" (from the
-            store), "earlier" (read; not the key that this recording saw written there: older than
-            it, or moved), "pad", "empty" (a slot with nothing in it), "dropped" (fell out of this
-            layer's window).
-        row_positions: Tq positions, ascending; `row_states` says "new", "recomputed" or "pad" of each.
+        column_states: N states of the keys: "new", "recomputed" (an earlier step computed it too),
+            "read" (from the cache), "earlier" (read, but not a key that this recording saw
+            written: it is older, or has changed), "pad", "empty" (a slot with nothing in it),
+            "dropped" (it left this layer's window).
+        row_positions: Tq positions, ascending.
+        row_states: for each row, "new", "recomputed" or "pad".
         weights: (Tq, N) float32, NaN where the layer had no such column; None if not kept.
         masked: (Tq, N) bool, true where the mask let nothing through.
         gap: largest |weights @ values - output| over the largest |output|; NaN if not measured.
-        bytes: what the store's tensors take after this pass, all layers together.
-        own_columns: the column of each row's own key: `row_positions`, unless columns are out of place.
+        bytes: what the tensors in the cache take after this pass, all layers together.
+        own_columns: the column of each row's own key: `row_positions`, unless columns are out of
+            order.
+        value_states, value_tokens: the same as `column_states` and `tokens`, for the values; None
+            where they are the keys'. They differ where keys and values are in different orders.
     """
 
     step: int
@@ -44,3 +48,5 @@ class Square:
     gap: float
     bytes: int = 0
     own_columns: tuple[int, ...] = ()
+    value_states: tuple[str, ...] | None = None
+    value_tokens: tuple[str, ...] | None = None

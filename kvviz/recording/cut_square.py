@@ -1,0 +1,93 @@
+"""Cut one head's square out of a recorded step."""
+
+from __future__ import annotations
+
+import torch
+
+from kvviz.recording.square import Square
+
+
+def cut_square(step, layer: int, head: int, sequence: int) -> Square:
+    """The square of one head of `step`, a `Step` that has this layer, head and sequence."""
+    rows, n_columns = step.row_positions(layer), max(step.visible, step.slots or 0)
+    weights, masked = _cut_attention(step, layer, head, sequence, rows, n_columns)
+    key_order, value_order = step.lineage.select_orders(sequence)
+    keys = _describe_columns(step, layer, sequence, key_order, "keys_known", n_columns)
+    values = _describe_columns(step, layer, sequence, value_order, "values_known", n_columns)
+    own = rows if key_order is None else (key_order.rows >= 0).nonzero()[-len(rows) :, 0]
+    return Square(
+        step=step.index,
+        layer=layer,
+        head=head,
+        sequence=sequence,
+        tokens=keys[0],
+        column_states=keys[1],
+        row_positions=tuple(rows.tolist()),
+        row_states=_describe_rows(step, sequence)[-len(rows) :],
+        weights=weights,
+        masked=masked,
+        cached=step.cached,
+        fed=step.fed,
+        held_before=step.held_before,
+        held_after=step.held_after,
+        gap=step.gaps.get(layer, float("nan")),
+        bytes=step.bytes,
+        own_columns=tuple(own.tolist()),
+        value_tokens=None if values == keys else values[0],
+        value_states=None if values == keys else values[1],
+    )
+
+
+def _cut_attention(step, layer, head, sequence, rows, n_columns):
+    """Weights (Tq, columns), None if not kept, and where the mask let nothing through."""
+    if "attention" not in step.kept:
+        return None, (torch.arange(n_columns) > rows[:, None]).numpy()
+    positions = step.column_positions(layer)
+    is_filled = positions >= 0
+    filled = positions[is_filled]
+    weights = torch.full((len(rows), n_columns), torch.nan)
+    weights[:, filled] = step.attention[layer][sequence, head][:, is_filled]
+    allowed = step.kept["allowed"][layer]  # (B or 1, H or 1, Tq, Tk)
+    allowed = allowed[min(sequence, len(allowed) - 1), min(head, allowed.shape[1] - 1)]
+    masked = torch.zeros(len(rows), n_columns, dtype=torch.bool)
+    masked[:, filled] = ~allowed[:, is_filled]
+    return weights.numpy(), masked.numpy()
+
+
+def _describe_columns(step, layer, sequence, order, known, n_columns):
+    """The token's text and the state of each column, for the keys or for the values."""
+    if order is None:
+        tokens = step.trace_tokens(sequence, known)
+        rows = [column - step.held_before for column in range(step.visible)]
+    else:
+        tokens, rows = order.tokens.tolist(), order.rows.tolist()
+    attended = set(step.column_positions(layer).tolist())
+    pads, row_states = _list_pads(step, sequence), _describe_rows(step, sequence)
+    states = []
+    for column, (token, row) in enumerate(zip(tokens, rows, strict=True)):
+        if pads[column]:
+            states.append("pad")
+        elif column not in attended:
+            states.append("dropped")
+        elif row >= 0:
+            states.append(row_states[row])
+        else:
+            states.append("read" if order is not None or token >= 0 else "earlier")
+    n_empty = n_columns - step.visible
+    labels = [step.label(token) for token in tokens]
+    return (*labels, *[""] * n_empty), (*states, *["empty"] * n_empty)
+
+
+def _describe_rows(step, sequence):
+    """The state of each row fed."""
+    pads = _list_pads(step, sequence)[step.held_before :]
+    repeats = step.lineage.recomputed[sequence].tolist()
+    return tuple(
+        "pad" if is_pad else "recomputed" if is_repeat else "new"
+        for is_pad, is_repeat in zip(pads, repeats, strict=True)
+    )
+
+
+def _list_pads(step, sequence):
+    """Whether each position is padding."""
+    return [False] * step.visible if step.pads is None else step.pads[sequence].tolist()

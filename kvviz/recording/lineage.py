@@ -1,0 +1,230 @@
+"""Find where the columns of a forward pass came from, by the keys and values in them.
+
+A cache may be copied, its sequences may be reordered, and a faulty one may put a token in the wrong
+column. So columns are recognised by what is in them; see `witness`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+
+from kvviz.recording.witness import compare_witnesses
+
+_ROOT = 0x9E3779B97F4A7C15  # the hash that every prefix starts from
+_MOST_WRITTEN = 512  # witnesses remembered, to recognise columns that are out of order
+
+
+class Order(NamedTuple):
+    """What is in each column where a sequence's columns are out of order.
+
+    Attributes:
+        tokens: (B, columns) int64, the token id of each column.
+        rows: (B, columns) int64, the row of this pass that wrote the column; -1 if it was held
+            before. A sequence whose columns are in order has -1 throughout.
+    """
+
+    tokens: torch.Tensor
+    rows: torch.Tensor
+
+    def select(self, sequence: int) -> Order | None:
+        """One sequence's columns, each field (columns,); None if they are in order."""
+        rows = self.rows[sequence]
+        return Order(self.tokens[sequence], rows) if bool((rows >= 0).any()) else None
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Where the columns and rows of one forward pass came from.
+
+    Attributes:
+        parents: for each sequence, the (step, sequence) that left the cache it read, if known.
+        keys_known, values_known: (B, held before) bool, columns whose key, or value, is the one
+            that the parent left there.
+        recomputed: (B, Tq) bool, rows that an earlier step computed too.
+        key_order, value_order: what is in each column; None where all are in order.
+    """
+
+    parents: list[tuple[int, int] | None]
+    keys_known: torch.Tensor
+    values_known: torch.Tensor
+    recomputed: torch.Tensor
+    key_order: Order | None = None
+    value_order: Order | None = None
+
+    def select_orders(self, sequence: int) -> tuple[Order | None, Order | None]:
+        """What is in one sequence's columns, keys and values, where they are out of order."""
+        both = self.key_order, self.value_order
+        return tuple(order and order.select(sequence) for order in both)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What tracing needs of one finished forward pass.
+
+    Attributes:
+        token_ids, position_ids: (B, Tq) int64.
+        held: tokens in the cache before this pass.
+        keys, values: (B, Tk, 2) witnesses, of one layer.
+    """
+
+    token_ids: torch.Tensor
+    position_ids: torch.Tensor
+    held: int
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    @property
+    def fed(self) -> int:
+        return self.token_ids.shape[1]
+
+    @property
+    def visible(self) -> int:
+        return self.held + self.fed
+
+
+class History:
+    """The passes of one recording so far; `trace` finds what the next one took from them."""
+
+    def __init__(self):
+        self._passes: list[Pass] = []
+        self._hashes: list[list[int]] = []  # for each pass and sequence, of its tokens so far
+        self._computed: dict[int, torch.Tensor | None] = {}  # a prefix's hash -> last key's witness
+        self._keys, self._values = _Written(), _Written()
+
+    def trace(self, now: Pass) -> Lineage:
+        """Where this pass's columns and rows came from; the pass then counts among the earlier."""
+        parents, keys_known = self._find_parents(now)
+        values_known = self._compare_values(now, parents)
+        key_order, value_order = self._find_orders(now, keys_known, values_known)
+        recomputed = self._find_repeats(now, parents)
+        # One number is enough to see whether a value is where it was; finding it takes both.
+        self._passes.append(replace(now, values=now.values[..., :1].clone()))
+        return Lineage(
+            parents=parents,
+            keys_known=keys_known,
+            values_known=values_known,
+            recomputed=recomputed,
+            key_order=key_order,
+            value_order=value_order,
+        )
+
+    def _find_parents(self, now):
+        """Which earlier pass left the cache that this one reads, and which keys it shares."""
+        n_sequences = now.token_ids.shape[0]
+        parents: list[tuple[int, int] | None] = [None] * n_sequences
+        known = torch.zeros(n_sequences, now.held, dtype=torch.bool)
+        if not now.held:
+            return parents, known
+        for sequence in range(n_sequences):
+            for index in reversed(range(len(self._passes))):
+                past = self._passes[index]
+                if past.visible != now.held:
+                    continue
+                n_rows = past.token_ids.shape[0]
+                order = sorted(range(n_rows), key=lambda row: row != sequence)  # its own first
+                keys, held, visible = now.keys[sequence], now.held, now.visible
+                same = [compare_witnesses(keys, past.keys[n], held, visible) for n in order]
+                best = max(range(n_rows), key=lambda i: int(same[i].sum()))
+                if same[best].any():
+                    parents[sequence], known[sequence] = (index, order[best]), same[best]
+                    break
+        return parents, known
+
+    def _compare_values(self, now, parents):
+        """(B, held) bool: columns whose values are those that the parent left there."""
+        known = torch.zeros(len(parents), now.held, dtype=torch.bool)
+        for sequence, parent in enumerate(parents):
+            if parent is not None:
+                past = self._passes[parent[0]].values[parent[1]]
+                values = now.values[sequence, :, :1]
+                known[sequence] = compare_witnesses(values, past, now.held, now.visible)
+        return known
+
+    def _find_orders(self, now, keys_known, values_known):
+        """What is in each column, where keys or values are not as the parent left them."""
+        key_orders, value_orders = {}, {}
+        if now.keys.shape[1] != now.visible:
+            return None, None  # a window, or slots that are still empty
+        for sequence, fed in enumerate(now.token_ids):
+            keys, values = now.keys[sequence], now.values[sequence]
+            keys_stayed = bool(keys_known[sequence].all())
+            values_stayed = bool(values_known[sequence].all())
+            if not keys_stayed and (found := self._keys.find(keys, fed)):
+                key_orders[sequence] = found
+            if not values_stayed and (found := self._values.find(values, fed)):
+                value_orders[sequence] = found
+            if sequence == 0:
+                self._keys.add(keys, fed, key_orders.get(0))
+                self._values.add(values, fed, value_orders.get(0))
+        return _gather(key_orders, now), _gather(value_orders, now)
+
+    def _find_repeats(self, now, parents):
+        """Which rows an earlier pass computed: same tokens, positions and key, nothing else before.
+
+        Returns:
+            (B, Tq) bool.
+        """
+        recomputed = torch.zeros(now.token_ids.shape, dtype=torch.bool)
+        keys = now.keys[:, : now.visible][:, -now.fed :]  # empty slots come after the filled ones
+        scale = keys.abs().max()
+        hashes = []
+        for sequence, parent in enumerate(parents):
+            prefix = _ROOT if parent is None else self._hashes[parent[0]][parent[1]]
+            if parent is None and now.held:
+                prefix = hash((_ROOT, len(self._passes)))  # an unknown past: nothing is a repeat
+            tokens, positions = now.token_ids[sequence], now.position_ids[sequence]
+            pairs = zip(tokens.tolist(), positions.tolist(), strict=True)
+            for row, token_and_position in enumerate(pairs):
+                prefix = hash((prefix, *token_and_position))
+                key = keys[sequence, row] if keys.shape[1] == now.fed else None
+                before = self._computed.get(prefix)
+                if before is None:
+                    self._computed[prefix] = key
+                elif key is not None:
+                    recomputed[sequence, row] = bool((key - before).abs().max() <= 1e-3 * scale)
+            hashes.append(prefix)
+        self._hashes.append(hashes)
+        return recomputed
+
+
+class _Written:
+    """The first keys, or values, that a recording saw written, in its first sequence."""
+
+    def __init__(self):
+        self.witnesses: list[torch.Tensor] = []
+        self.tokens: list[int] = []
+
+    def add(self, witness, fed, order):
+        """Remember the columns that this pass wrote: the last ones, unless they are elsewhere."""
+        if len(self.tokens) < _MOST_WRITTEN:
+            own = witness[-len(fed) :].clone() if order is None else witness[order.rows >= 0]
+            self.witnesses.append(own)
+            self.tokens += fed.tolist()
+
+    def find(self, witness, fed) -> Order | None:
+        """Each column's token and row, if the columns not seen before are as many as were fed."""
+        if not self.tokens:
+            return None
+        before = torch.cat(self.witnesses)
+        near = (witness[:, None] - before).abs().amax(-1) <= 1e-4 * before.abs().max()
+        new = (~near.any(-1)).nonzero()[:, 0]
+        if len(new) != len(fed):
+            return None
+        tokens = torch.tensor(self.tokens)[near.long().argmax(-1)]
+        rows = torch.full_like(tokens, -1)
+        tokens[new], rows[new] = fed, torch.arange(len(fed))
+        return Order(tokens, rows)
+
+
+def _gather(orders, now):
+    """One `Order` of (B, columns) from those of single sequences; None if there are none."""
+    if not orders:
+        return None
+    shape = now.token_ids.shape[0], now.visible
+    whole = Order(tokens=torch.full(shape, -1), rows=torch.full(shape, -1))
+    for sequence, order in orders.items():
+        whole.tokens[sequence], whole.rows[sequence] = order
+    return whole
