@@ -23,15 +23,38 @@ CHUNKS = [IDS[:, :N_PROMPT], *IDS[:, N_PROMPT:].split(1, dim=1)]
 @torch.no_grad()
 def loop(model, **more):
     """(logits, cache state, output) of each pass."""
-    cache, passes = None, []
+    name, cache, passes = type(model).__name__, None, []
+    whole, cached = name in zoo.WHOLE_TEXT, name not in zoo.UNCACHED
     for at, ids in enumerate(CHUNKS):
         given = {} if cache is None else {"cache": cache}
-        if at and cache is None:  # it keeps no cache: the whole text again
-            ids = IDS[:, : N_PROMPT + at]
-        out = model(ids, use_cache=True, **zoo.inputs(model), **given, **more)
+        fed = IDS[:, : N_PROMPT + at] if cache is None or whole else ids  # None: it keeps no cache
+        columns = columns_ahead(cache, ids.shape[1])
+        out = model(fed, use_cache=cached, **given, **more)
         cache = getattr(out, "cache", None)
-        passes.append(types.SimpleNamespace(fed=ids, out=out, **cache_state(cache)))
+        passes.append(
+            types.SimpleNamespace(
+                fed=fed,
+                logits=out.logits[0, -1].float(),
+                columns=columns,
+                attentions=getattr(out, "attentions", None),
+                **cache_state(cache),
+            )  # fmt: skip
+        )
     return passes
+
+
+def decoder_cache(cache):
+    return getattr(cache, "self_attention_cache", cache)
+
+
+def columns_ahead(cache, fed):
+    """Layer -> columns that the library makes its mask for, of layers that hold keys already."""
+    layers = getattr(decoder_cache(cache), "layers", ())
+    return {
+        number: int(layer.get_mask_sizes(fed)[0])
+        for number, layer in enumerate(layers)
+        if isinstance(getattr(layer, "keys", None), torch.Tensor)
+    }
 
 
 def tensors(thing, seen=None):
@@ -57,12 +80,13 @@ def tensors(thing, seen=None):
 
 
 def cache_state(cache):
-    held = {}
-    for number, layer in enumerate(getattr(cache, "layers", ())):
-        if hasattr(layer, "get_seq_length"):
+    held, keyed = {}, set()
+    for number, layer in enumerate(getattr(decoder_cache(cache), "layers", ())):
+        if isinstance(getattr(layer, "keys", None), torch.Tensor):
             held[number] = int(layer.get_seq_length())
+            keyed.add(number)
     found = {id(t): t for t in tensors(cache)}.values()
-    return dict(held=held, bytes=sum(t.nbytes for t in found))
+    return dict(held=held, keyed=keyed, bytes=sum(t.nbytes for t in found))
 
 
 @contextlib.contextmanager
@@ -105,7 +129,7 @@ def distance(left, right):
 
 
 def logits_of(passes):
-    return torch.cat([p.out.logits[0, -1:].float() for p in passes])
+    return torch.stack([p.logits for p in passes])
 
 
 @functools.cache
@@ -120,7 +144,7 @@ def bare_eager(name):
     with eager(model):
         passes = loop(model)
         try:
-            attentions = [p.out.attentions for p in loop(model, output_attentions=True)]
+            attentions = [p.attentions for p in loop(model, output_attentions=True)]
         except Exception:
             attentions = [None] * len(passes)
     return passes, attentions
@@ -128,16 +152,15 @@ def bare_eager(name):
 
 def weights_of(attentions, layers):
     """Layer -> the library's weights, where it can be told which layer's they are."""
-    if attentions is None or not isinstance(attentions, (tuple, list)):
+    if not isinstance(attentions, (tuple, list)) or not all(type(n) is int for n in layers):
         return {}
-    numbered = dict(enumerate(attentions))
-    given = [a for a in attentions if isinstance(a, torch.Tensor)]
-    if len(given) == len(attentions) == max(layers) + 1 or len(given) < len(attentions):
-        return {n: a for n, a in numbered.items() if isinstance(a, torch.Tensor)}
-    return dict(zip(layers, given)) if len(given) == len(layers) else {}
+    given = [a for a in attentions if isinstance(a, torch.Tensor) and a.ndim == 4]
+    if len(given) == len(layers):
+        return dict(zip(layers, given))
+    return {n: a for n, a in enumerate(attentions) if n in layers and a is not None}
 
 
-def problems_in_counts(passes, run, attentions):
+def problems_in_counts(passes, run, attentions, n_layers):
     """What a recording says of rows, columns, what is held, bytes and drawn columns."""
     if len(run) != len(passes):
         yield f"{len(run)} steps of {len(passes)} passes"
@@ -157,11 +180,19 @@ def problems_in_counts(passes, run, attentions):
         held = truth.held
         if step.token_ids.tolist() != truth.fed.tolist():
             yield f"step {at}: token ids"
+        if unrecorded := truth.keyed - set(step.layers):
+            yield f"step {at}: layers {unrecorded} hold keys, and are not recorded"
+            return
+        if unknown := [n for n in step.layers if n not in range(n_layers)]:
+            yield f"step {at}: layers {unknown} recorded, and there are {n_layers}"
+            return
         known = weights_of(attentions[at], step.layers)
+        for layer in truth.columns.keys() - known.keys():
+            if step.columns_by_layer[layer] != truth.columns[layer]:
+                columns = step.columns_by_layer[layer]
+                yield f"step {at}, layer {layer}: {columns} columns, the mask has {truth.columns}"
         for layer, weights in known.items():
-            if layer not in step.layers:
-                yield f"step {at}: layer {layer} attends, and is not recorded"
-            elif step.columns_by_layer[layer] != weights.shape[-1]:
+            if step.columns_by_layer[layer] != weights.shape[-1]:
                 columns = step.columns_by_layer[layer]
                 yield f"step {at}, layer {layer}: {columns} columns, expected {weights.shape[-1]}"
             elif step.rows_by_layer[layer] != weights.shape[-2]:
@@ -179,19 +210,19 @@ def problems_in_tokens(at, step):
             yield f"step {at}, layer {layer}: columns {wrong} have other tokens, or none"
         square = step.square(layer, 0)
         states = [square.column_states[p] for p in places.tolist() if p >= 0]
-        before = sum(1 for p in places.tolist() if 0 <= p < step.held_before)
-        expected = ["read"] * before + [square.column_states[step.held_before]] * (
-            len(states) - before
-        )
-        if states != expected or "earlier" in states:
+        fresh = step.visible - (N_PROMPT if at == 0 else 1)  # tokens never fed before
+        expected = [
+            "read" if p < step.held_before else "recomputed" if p < fresh else "new"
+            for p in places.tolist()
+            if p >= 0
+        ]
+        if states != expected:
             yield f"step {at}, layer {layer}: drawn as {states}"
 
 
 def problems_in_weights(run, attentions):
     for at, step in enumerate(run):
         for layer, weights in weights_of(attentions[at], step.layers).items():
-            if layer not in step.layers:
-                continue
             square = step.square(layer, 0)
             places = step.column_positions(layer)
             if len(places) != weights.shape[-1]:
@@ -200,14 +231,12 @@ def problems_in_weights(run, attentions):
             own = weights[0, 0][:, places >= 0].float()
             if drawn.shape != own.shape or not torch.allclose(drawn, own, atol=1e-5):
                 yield f"step {at}, layer {layer}: weights differ from the library's own"
-            gap = step.gaps.get(layer, float("nan"))
-            if not gap <= 1e-4:
-                yield f"step {at}, layer {layer}: weights times values miss the output by {gap:.1g}"
 
 
 def problems(name):
     """All that is wrong in recordings of this class: counts only, and with attention kept."""
     model = zoo.build(name)
+    n_layers = model.config.get_text_config().num_hidden_layers
     (own, attentions), found = bare_eager(name), []
 
     passes, run = recorded(model, keep=())
@@ -215,14 +244,18 @@ def problems(name):
         if not torch.equal(logits_of(passes), logits_of(bare(name))):
             gap = distance(logits_of(passes), logits_of(bare(name)))
             found.append(f"counts only: logits moved by {gap:.1g}")
-        found += [f"counts only: {p}" for p in problems_in_counts(passes, run, attentions)]
+        found += [
+            f"counts only: {p}" for p in problems_in_counts(passes, run, attentions, n_layers)
+        ]
 
     passes, run = recorded(model, keep=("attention",))
     if passes is not None:
         gap = distance(logits_of(passes), logits_of(own))
         if not gap <= 1e-5:
             found.append(f"attention kept: logits {gap:.1g} off the library's eager")
-        found += [f"attention kept: {p}" for p in problems_in_counts(passes, run, attentions)]
+        found += [
+            f"attention kept: {p}" for p in problems_in_counts(passes, run, attentions, n_layers)
+        ]
         found += [f"attention kept: {p}" for p in problems_in_weights(run, attentions)]
     return found
 

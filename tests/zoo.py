@@ -40,6 +40,10 @@ SIZES = dict(
     sliding_window=WINDOW,
     sliding_window_size=WINDOW,
     attention_window_size=WINDOW,
+    attention_chunk_size=WINDOW,
+    local_attention=2 * WINDOW,
+    keep_window_size=WINDOW,
+    max_window_layers=1,
     type_vocab_size=2,
     # encoder-decoders that have a decoder of their own
     encoder_layers=2,
@@ -50,7 +54,20 @@ SIZES = dict(
     decoder_ffn_dim=56,
     ffn_dim=56,
     ffn_hidden_size=56,
+    dff=56,
+    layers=2,
+    attention_heads=6,
+    unpadded_vocab_size=VOCAB,
+    swa_num_attention_heads=6,
+    swa_num_key_value_heads=2,
+    swa_head_dim=24,
+    shape_vocab_size=29,
+    shape_embed_dim=12,
+    pronunciation_vocab_size=23,
+    pronunciation_embed_dim=16,
     # experts
+    share_expert_dim=28,
+    moe_shared_expert_intermediate_size=28,
     num_experts=4,
     num_local_experts=4,
     n_routed_experts=4,
@@ -79,6 +96,9 @@ SIZES = dict(
     index_head_dim=12,
     index_n_heads=2,
     index_topk=4,
+    index_block_size=2,
+    index_topk_blocks=2,
+    index_local_blocks=1,
     # linear attention and state spaces
     linear_key_head_dim=12,
     linear_value_head_dim=12,
@@ -94,9 +114,36 @@ SIZES = dict(
     mamba_expand=2,
     mamba_chunk_size=8,
     chunk_size=8,
+    ssm_state_size=12,
+    mamba_num_heads=12,
+    mamba_head_dim=16,
     # vision and sound
     image_size=28,
     patch_size=14,
+    depth=2,
+    out_hidden_size=96,
+    text_hidden_size=96,
+    adapter_in_dim=96,
+    adapter_out_dim=96,
+    projection_dim=96,
+    projector_hidden_size=56,
+    projector_input_dim=96,
+    projector_output_dim=96,
+    vision_output_dim=96,
+    encoder_hidden_size=96,
+    base_channels=32,
+    latent_channels=32,
+    codebook_size=64,
+    codebook_dim=96,
+    adapter_input_size=96,
+    num_position_embeddings=16,
+    embed_dim=96,
+    latent_query_num=7,
+    projection_hidden_dim=56,
+    vision_hidden_size=96,
+    output_channels=32,
+    resampler_depth=1,
+    num_embeddings=64,
 )
 
 KINDS = ("layer_types", "layers_block_type", "mlp_layer_types", "block_types")
@@ -104,93 +151,204 @@ KINDS = ("layer_types", "layers_block_type", "mlp_layer_types", "block_types")
 # Fields that get their size even where the config's own default is None.
 EVEN_NONE = ("num_key_value_heads", "head_dim")
 
+# Positions of three axes; half of a head's width is shared out between them.
+MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}
+
 # Config class -> what its family needs beside the sizes above.
 CHANGES = {
     "BambaConfig": dict(attn_layer_indices=[1]),
     "BltConfig": dict(
-        num_hidden_layers=3, encoder_hash_byte_group_vocab=53, local_attention_window_len=WINDOW),
+        num_hidden_layers=3, encoder_hash_byte_group_vocab=53, local_attention_window_len=WINDOW
+    ),
     "BltGlobalTransformerConfig": dict(hidden_size=192),
     "BltLocalDecoderConfig": dict(hidden_size_global=192),
     "BltLocalEncoderConfig": dict(hidden_size_global=192),
     "CodeGenConfig": dict(rotary_dim=8),
     "CohereCompassTextConfig": dict(
-        num_hidden_layers=4, layer_types=["sliding_attention", "full_attention"] * 2,
-        rope_parameters={
-            kind: {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]}
-            for kind in ("sliding_attention", "full_attention")
-        }),
+        num_hidden_layers=4,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        rope_parameters=dict.fromkeys(("sliding_attention", "full_attention"), MROPE),
+    ),
     "CpmAntConfig": dict(dim_head=16, dim_ff=56, prompt_length=2),
-    "DeepseekV4Config": dict(num_key_value_heads=1),
+    "DeepseekV4Config": dict(num_key_value_heads=1, o_groups=2, o_lora_rank=20),
     "DbrxAttentionConfig": dict(kv_n_heads=2, rope_theta=1e4, clip_qkv=8),
     "DbrxFFNConfig": dict(moe_top_k=2),
     "DoryConfig": dict(n_input_layers=1, n_output_layers=1, num_hidden_layers=3),
     "DeepseekV2Config": dict(num_experts_per_tok=2),
     "Dots1Config": dict(n_shared_experts=1, n_routed_experts=4, num_experts_per_tok=2),
     "Dots3NoteTextConfig": dict(
-        swa_num_attention_heads=6, swa_num_key_value_heads=6, swa_q_lora_rank=20,
-        swa_kv_lora_rank=16, swa_head_dim=24, swa_qk_nope_head_dim=16, swa_v_head_dim=12,
+        swa_num_attention_heads=6,
+        swa_num_key_value_heads=6,
+        swa_q_lora_rank=20,
+        swa_kv_lora_rank=16,
+        swa_head_dim=24,
+        swa_qk_nope_head_dim=16,
+        swa_v_head_dim=12,
         head_dim=20,
     ),
     "FalconH1Config": dict(mamba_d_ssm=192),
     "GPTJConfig": dict(rotary_dim=8),
     "GPTNeoConfig": dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=5),
+    "Gemma3Config": dict(mm_tokens_per_image=4),
     "Gemma3nTextConfig": dict(
-        num_hidden_layers=5, num_kv_shared_layers=2, laurel_rank=10,
-        hidden_size_per_layer_input=14, vocab_size_per_layer_input=VOCAB,
+        num_hidden_layers=5,
+        num_kv_shared_layers=2,
+        laurel_rank=10,
+        hidden_size_per_layer_input=14,
+        vocab_size_per_layer_input=VOCAB,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"]
         + ["sliding_attention", "full_attention"],
     ),
     "Gemma4TextConfig": dict(
-        global_head_dim=32, num_global_key_value_heads=3, attention_k_eq_v=True,
-        hidden_size_per_layer_input=14, vocab_size_per_layer_input=VOCAB, num_hidden_layers=4,
+        global_head_dim=32,
+        num_global_key_value_heads=3,
+        attention_k_eq_v=True,
+        hidden_size_per_layer_input=14,
+        vocab_size_per_layer_input=VOCAB,
+        num_hidden_layers=4,
         layer_types=["sliding_attention", "full_attention"] * 2,
     ),
     "Gemma4UnifiedTextConfig": dict(
-        global_head_dim=32, num_global_key_value_heads=3, num_hidden_layers=4,
+        global_head_dim=32,
+        num_global_key_value_heads=3,
+        num_hidden_layers=4,
         layer_types=["sliding_attention", "full_attention"] * 2,
     ),
     "Glm5NextTextConfig": dict(
-        num_key_value_heads=6, qk_rope_head_dim=0, index_kpool=2, qk_head_dim=12,
+        num_key_value_heads=6,
+        qk_rope_head_dim=0,
+        index_kpool=2,
+        qk_head_dim=12,
     ),
     "GraniteMoeHybridConfig": dict(layer_types=["mamba", "attention", "mamba"]),
     "HeliumConfig": dict(head_dim=16),
+    "Inkling2LoopTextConfig": dict(
+        n_layers_per_attn_res_block=1,
+        loop_layer_index_start=1,
+        loop_layer_index_end=2,
+        loop_num_passes=2,
+        loop_gate_rank=8,
+    ),
     "JambaConfig": dict(attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False),
     "Lfm2MoeConfig": dict(layer_types=["conv", "full_attention", "conv"], num_dense_layers=1),
+    "Lfm2Config": dict(layer_types=["conv", "full_attention", "conv"]),
     "LongcatFlashConfig": dict(
-        num_layers=2, num_key_value_heads=6, head_dim=8, zero_expert_num=2,
-        expert_ffn_hidden_size=28, qk_head_dim=20,
+        num_layers=2,
+        num_key_value_heads=6,
+        head_dim=8,
+        zero_expert_num=2,
+        expert_ffn_hidden_size=28,
+        qk_head_dim=20,
     ),
     "Mamba2Config": dict(num_heads=8, head_dim=24, n_groups=2),
     "MiMoV2FlashConfig": dict(v_head_dim=16, num_attention_heads=8),
+    "MllamaTextConfig": dict(cross_attention_layers=[1]),
+    "NemotronHConfig": dict(n_groups=2),
     "MusicgenDecoderConfig": dict(num_codebooks=1),
     "MusicgenMelodyDecoderConfig": dict(num_codebooks=1),
-    "Qwen2Config": dict(use_sliding_window=True, max_window_layers=1),
     "Qwen4ExpTextConfig": dict(
-        hc_count=2, hc_lowrank=10, ngram_vocab_size_base=97, split_ngram_parts=1,
-        indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=24, indexer_budget=4,
+        hc_count=2,
+        hc_lowrank=10,
+        ngram_vocab_size_base=97,
+        split_ngram_parts=1,
+        indexer_n_heads=2,
+        indexer_kv_heads=1,
+        indexer_head_dim=24,
+        indexer_budget=4,
         indexer_compress_ratio=2,
     ),
     "ReformerConfig": dict(
-        is_decoder=True, attn_layers=["local", "lsh"], axial_pos_shape=(8, 16),
-        axial_pos_embds_dim=(32, 64), attention_head_size=16, local_attn_chunk_length=8,
-        lsh_attn_chunk_length=8, max_position_embeddings=128, num_buckets=4, hash_seed=0,
+        is_decoder=True,
+        attn_layers=["local", "lsh"],
+        axial_pos_shape=(8, 16),
+        axial_pos_embds_dim=(32, 64),
+        attention_head_size=16,
+        local_attn_chunk_length=8,
+        lsh_attn_chunk_length=8,
+        max_position_embeddings=128,
+        num_buckets=4,
+        hash_seed=0,
     ),
     "XLMConfig": dict(emb_dim=96, causal=True),
     "XLNetConfig": dict(d_inner=56),
     "XmodConfig": dict(default_language="en_XX"),
     "Zamba2Config": dict(layers_block_type=["linear_attention", "hybrid"] * 2, num_hidden_layers=4),
+    "Cosmos3EdgeTextConfig": dict(rope_parameters=MROPE, head_dim=16),
+    "Glm4vTextConfig": dict(rope_parameters=MROPE),
+    "Glm4vMoeTextConfig": dict(
+        rope_parameters={**MROPE, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
+    ),
+    "GlmOcrTextConfig": dict(rope_parameters=MROPE, head_dim=16),
+    "HunYuanVLTextConfig": dict(rope_parameters=MROPE, head_dim=16),
+    "HYV4VLTextConfig": dict(rope_parameters={**MROPE, "mrope_section": [2, 1, 1]}),
+    "PaddleOCRTextConfig": dict(rope_parameters=MROPE, head_dim=16),
+    "Qwen2VLTextConfig": dict(rope_parameters=MROPE),
+    "Qwen2_5_VLTextConfig": dict(rope_parameters=MROPE),
+    "Qwen2_5OmniTextConfig": dict(rope_parameters=MROPE),
+    "Step3p7TextConfig": dict(
+        sliding_window=WINDOW,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    ),
+    "Granite4VisionConfig": dict(
+        downsample_rate="1/2",
+        spatial_target_layers=[],
+        deepstack_layer_map=[],
+        image_grid_pinpoints=[[28, 28]],
+    ),
+    "UnlimitedOcrTextConfig": dict(num_key_value_heads=6),
+    "DeepseekOcr2TextConfig": dict(
+        num_key_value_heads=6, num_experts_per_tok=2, mlp_layer_types=["dense", "sparse", "sparse"]
+    ),
+    "Ernie4_5_VLMoeTextConfig": dict(
+        rope_parameters={**MROPE, "mrope_section": [3, 3, 2]},
+        moe_intermediate_size=[28, 28],
+    ),
+    "Molmo2AdapterConfig": dict(vision_feature_layer=[1]),
+    "MuseSparkAudioConfig": dict(num_hidden_layers=4, hidden_sizes=(32, 32, 64, 96)),
+    "ChameleonConfig": dict(vocabulary_map={"<image>": 2}),
+    "Emu3Config": dict(vocabulary_map={"<image>": 2}),
     "ZambaConfig": dict(
-        layers_block_type=["linear_attention", "hybrid"] * 2, num_hidden_layers=4,
+        layers_block_type=["linear_attention", "hybrid"] * 2,
+        num_hidden_layers=4,
         use_mamba_kernels=False,
     ),
-    "ZayaConfig": dict(num_experts_per_tok=1, sliding_window=WINDOW, router_hidden_size=20,
-                       layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding"]),
+    "ZayaConfig": dict(
+        num_experts_per_tok=1,
+        sliding_window=WINDOW,
+        router_hidden_size=20,
+        layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding"],
+    ),
     "xLSTMConfig": dict(hidden_size=128, num_heads=4),
 }
 
+# No small model of these can be run on text alone.
 UNBUILDABLE = {
+    # of the causal classes
+    "Gemma3nForConditionalGeneration": "its tower needs timm, which is not installed",
     "Gemma4AssistantForCausalLM": "drafts with the keys and values of another model, never alone",
     "Gemma4UnifiedAssistantForCausalLM": "drafts with the keys and values of another model",
+    # of those that read images
+    "Apertus1p5ForConditionalGeneration": "its vocabulary must hold every code of its tokenizers",
+    "BlipForConditionalGeneration": "its forward cannot be called without an image",
+    "Blip2ForConditionalGeneration": "its forward cannot be called without an image",
+    "DiffusionGemmaForBlockDiffusion": "fills blocks by diffusion, decodes no token after another",
+    "FastVlmForConditionalGeneration": "its tower needs timm, which is not installed",
+    "Florence2ForConditionalGeneration": "an encoder-decoder",
+    "IdeficsForVisionText2Text": "its forward cannot be called without an image",
+    "InklingForConditionalGeneration": "its tower needs scipy, which is not installed",
+    "InstructBlipForConditionalGeneration": "its forward cannot be called without an image",
+    "InstructBlipVideoForConditionalGeneration": "its forward cannot be called without a video",
+    "Kosmos2ForConditionalGeneration": "its forward cannot be called without an image",
+    "Llama4ForConditionalGeneration": "5.24 itself fails: its output has no image_outputs",
+    "NemotronH_Omni_Reasoning_V3": "its vision tower is code from outside the library",
+    "PI0ForConditionalGeneration": "gives movements of a robot, no tokens",
+    "PPFormulaNetForConditionalGeneration": "an encoder-decoder",
+    "PerceptionLMForConditionalGeneration": "its tower needs timm, which is not installed",
+    "Pix2StructForConditionalGeneration": "an encoder-decoder",
+    "T5Gemma2ForConditionalGeneration": "an encoder-decoder",
+    "UdopForConditionalGeneration": "an encoder-decoder",
+    "VisionEncoderDecoderModel": "an encoder-decoder",
 }
 
 
@@ -243,7 +401,7 @@ def _shrunk(config_class, outer=None):
             sizes[field] = _few(sizes[field], n)
     if "num_hidden_layers" in sizes:
         sizes["num_hidden_layers"] = n
-    for field in ("is_decoder",):
+    for field in ("is_decoder", "use_sliding_window"):
         if field in fields:
             sizes[field] = True
     for field, value in fields.items():
@@ -281,6 +439,8 @@ def build(name):
 NAMES = tuple(sorted(name for name in CLASSES if name not in UNBUILDABLE))
 
 
-def inputs(model):
-    """What a forward pass of this model needs beside ids."""
-    return {}
+# Their forward takes the whole text at every step, and skips by itself what the cache holds.
+WHOLE_TEXT = {"CpmAntForCausalLM"}
+
+# In 5.24 a cached step of theirs fails, in the library's own `generate` too.
+UNCACHED = {"ProphetNetForCausalLM"}
