@@ -132,12 +132,12 @@ def logits_of(passes):
     return torch.stack([p.logits for p in passes])
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def bare(name):
     return loop(zoo.build(name))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def bare_eager(name):
     """The library's own eager attention: its logits, and its weights where it gives them."""
     model = zoo.build(name)
@@ -156,7 +156,7 @@ def weights_of(attentions, layers):
         return {}
     given = [a for a in attentions if isinstance(a, torch.Tensor) and a.ndim == 4]
     if len(given) == len(layers):
-        return dict(zip(layers, given))
+        return dict(zip(layers, given, strict=True))
     return {n: a for n, a in enumerate(attentions) if n in layers and a is not None}
 
 
@@ -166,7 +166,7 @@ def problems_in_counts(passes, run, attentions, n_layers):
         yield f"{len(run)} steps of {len(passes)} passes"
         return
     held = {}
-    for at, (step, truth) in enumerate(zip(run, passes)):
+    for at, (step, truth) in enumerate(zip(run, passes, strict=True)):
         fed = truth.fed.shape[1]
         expected = dict(
             fed=fed,

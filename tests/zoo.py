@@ -1,4 +1,4 @@
-"""Every causal decoder class of `transformers`, small and random: `build(name)`, for its class name.
+"""Every causal decoder class of `transformers`, small and random: `build` one by its name.
 
 Sizes are put into each class's own config by the names of its fields (`SIZES`), kinds of layers are
 cut to a few in which each kind occurs, and `CHANGES` holds what a family needs beside that.
@@ -163,18 +163,23 @@ CHANGES = {
     "BltGlobalTransformerConfig": dict(hidden_size=192),
     "BltLocalDecoderConfig": dict(hidden_size_global=192),
     "BltLocalEncoderConfig": dict(hidden_size_global=192),
+    "ChameleonConfig": dict(vocabulary_map={"<image>": 2}),
     "CodeGenConfig": dict(rotary_dim=8),
     "CohereCompassTextConfig": dict(
         num_hidden_layers=4,
         layer_types=["sliding_attention", "full_attention"] * 2,
         rope_parameters=dict.fromkeys(("sliding_attention", "full_attention"), MROPE),
     ),
+    "Cosmos3EdgeTextConfig": dict(rope_parameters=MROPE, head_dim=16),
     "CpmAntConfig": dict(dim_head=16, dim_ff=56, prompt_length=2),
-    "DeepseekV4Config": dict(num_key_value_heads=1, o_groups=2, o_lora_rank=20),
     "DbrxAttentionConfig": dict(kv_n_heads=2, rope_theta=1e4, clip_qkv=8),
     "DbrxFFNConfig": dict(moe_top_k=2),
-    "DoryConfig": dict(n_input_layers=1, n_output_layers=1, num_hidden_layers=3),
+    "DeepseekOcr2TextConfig": dict(
+        num_key_value_heads=6, num_experts_per_tok=2, mlp_layer_types=["dense", "sparse", "sparse"]
+    ),
     "DeepseekV2Config": dict(num_experts_per_tok=2),
+    "DeepseekV4Config": dict(num_key_value_heads=1, o_groups=2, o_lora_rank=20),
+    "DoryConfig": dict(n_input_layers=1, n_output_layers=1, num_hidden_layers=3),
     "Dots1Config": dict(n_shared_experts=1, n_routed_experts=4, num_experts_per_tok=2),
     "Dots3NoteTextConfig": dict(
         swa_num_attention_heads=6,
@@ -186,9 +191,12 @@ CHANGES = {
         swa_v_head_dim=12,
         head_dim=20,
     ),
+    "Emu3Config": dict(vocabulary_map={"<image>": 2}),
+    "Ernie4_5_VLMoeTextConfig": dict(
+        rope_parameters={**MROPE, "mrope_section": [3, 3, 2]},
+        moe_intermediate_size=[28, 28],
+    ),
     "FalconH1Config": dict(mamba_d_ssm=192),
-    "GPTJConfig": dict(rotary_dim=8),
-    "GPTNeoConfig": dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=5),
     "Gemma3Config": dict(mm_tokens_per_image=4),
     "Gemma3nTextConfig": dict(
         num_hidden_layers=5,
@@ -214,14 +222,29 @@ CHANGES = {
         num_hidden_layers=4,
         layer_types=["sliding_attention", "full_attention"] * 2,
     ),
+    "Glm4vMoeTextConfig": dict(
+        rope_parameters={**MROPE, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
+    ),
+    "Glm4vTextConfig": dict(rope_parameters=MROPE),
     "Glm5NextTextConfig": dict(
         num_key_value_heads=6,
         qk_rope_head_dim=0,
         index_kpool=2,
         qk_head_dim=12,
     ),
+    "GlmOcrTextConfig": dict(rope_parameters=MROPE, head_dim=16),
+    "GPTJConfig": dict(rotary_dim=8),
+    "GPTNeoConfig": dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=5),
+    "Granite4VisionConfig": dict(
+        downsample_rate="1/2",
+        spatial_target_layers=[],
+        deepstack_layer_map=[],
+        image_grid_pinpoints=[[28, 28]],
+    ),
     "GraniteMoeHybridConfig": dict(layer_types=["mamba", "attention", "mamba"]),
     "HeliumConfig": dict(head_dim=16),
+    "HunYuanVLTextConfig": dict(rope_parameters=MROPE, head_dim=16),
+    "HYV4VLTextConfig": dict(rope_parameters={**MROPE, "mrope_section": [2, 1, 1]}),
     "Inkling2LoopTextConfig": dict(
         n_layers_per_attn_res_block=1,
         loop_layer_index_start=1,
@@ -230,8 +253,8 @@ CHANGES = {
         loop_gate_rank=8,
     ),
     "JambaConfig": dict(attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False),
-    "Lfm2MoeConfig": dict(layer_types=["conv", "full_attention", "conv"], num_dense_layers=1),
     "Lfm2Config": dict(layer_types=["conv", "full_attention", "conv"]),
+    "Lfm2MoeConfig": dict(layer_types=["conv", "full_attention", "conv"], num_dense_layers=1),
     "LongcatFlashConfig": dict(
         num_layers=2,
         num_key_value_heads=6,
@@ -243,9 +266,15 @@ CHANGES = {
     "Mamba2Config": dict(num_heads=8, head_dim=24, n_groups=2),
     "MiMoV2FlashConfig": dict(v_head_dim=16, num_attention_heads=8),
     "MllamaTextConfig": dict(cross_attention_layers=[1]),
-    "NemotronHConfig": dict(n_groups=2),
+    "Molmo2AdapterConfig": dict(vision_feature_layer=[1]),
+    "MuseSparkAudioConfig": dict(num_hidden_layers=4, hidden_sizes=(32, 32, 64, 96)),
     "MusicgenDecoderConfig": dict(num_codebooks=1),
     "MusicgenMelodyDecoderConfig": dict(num_codebooks=1),
+    "NemotronHConfig": dict(n_groups=2),
+    "PaddleOCRTextConfig": dict(rope_parameters=MROPE, head_dim=16),
+    "Qwen2_5_VLTextConfig": dict(rope_parameters=MROPE),
+    "Qwen2_5OmniTextConfig": dict(rope_parameters=MROPE),
+    "Qwen2VLTextConfig": dict(rope_parameters=MROPE),
     "Qwen4ExpTextConfig": dict(
         hc_count=2,
         hc_lowrank=10,
@@ -269,45 +298,17 @@ CHANGES = {
         num_buckets=4,
         hash_seed=0,
     ),
-    "XLMConfig": dict(emb_dim=96, causal=True),
-    "XLNetConfig": dict(d_inner=56),
-    "XmodConfig": dict(default_language="en_XX"),
-    "Zamba2Config": dict(layers_block_type=["linear_attention", "hybrid"] * 2, num_hidden_layers=4),
-    "Cosmos3EdgeTextConfig": dict(rope_parameters=MROPE, head_dim=16),
-    "Glm4vTextConfig": dict(rope_parameters=MROPE),
-    "Glm4vMoeTextConfig": dict(
-        rope_parameters={**MROPE, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
-    ),
-    "GlmOcrTextConfig": dict(rope_parameters=MROPE, head_dim=16),
-    "HunYuanVLTextConfig": dict(rope_parameters=MROPE, head_dim=16),
-    "HYV4VLTextConfig": dict(rope_parameters={**MROPE, "mrope_section": [2, 1, 1]}),
-    "PaddleOCRTextConfig": dict(rope_parameters=MROPE, head_dim=16),
-    "Qwen2VLTextConfig": dict(rope_parameters=MROPE),
-    "Qwen2_5_VLTextConfig": dict(rope_parameters=MROPE),
-    "Qwen2_5OmniTextConfig": dict(rope_parameters=MROPE),
     "Step3p7TextConfig": dict(
         sliding_window=WINDOW,
         num_hidden_layers=3,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
     ),
-    "Granite4VisionConfig": dict(
-        downsample_rate="1/2",
-        spatial_target_layers=[],
-        deepstack_layer_map=[],
-        image_grid_pinpoints=[[28, 28]],
-    ),
     "UnlimitedOcrTextConfig": dict(num_key_value_heads=6),
-    "DeepseekOcr2TextConfig": dict(
-        num_key_value_heads=6, num_experts_per_tok=2, mlp_layer_types=["dense", "sparse", "sparse"]
-    ),
-    "Ernie4_5_VLMoeTextConfig": dict(
-        rope_parameters={**MROPE, "mrope_section": [3, 3, 2]},
-        moe_intermediate_size=[28, 28],
-    ),
-    "Molmo2AdapterConfig": dict(vision_feature_layer=[1]),
-    "MuseSparkAudioConfig": dict(num_hidden_layers=4, hidden_sizes=(32, 32, 64, 96)),
-    "ChameleonConfig": dict(vocabulary_map={"<image>": 2}),
-    "Emu3Config": dict(vocabulary_map={"<image>": 2}),
+    "XLMConfig": dict(emb_dim=96, causal=True),
+    "XLNetConfig": dict(d_inner=56),
+    "xLSTMConfig": dict(hidden_size=128, num_heads=4),
+    "XmodConfig": dict(default_language="en_XX"),
+    "Zamba2Config": dict(layers_block_type=["linear_attention", "hybrid"] * 2, num_hidden_layers=4),
     "ZambaConfig": dict(
         layers_block_type=["linear_attention", "hybrid"] * 2,
         num_hidden_layers=4,
@@ -319,7 +320,6 @@ CHANGES = {
         router_hidden_size=20,
         layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding"],
     ),
-    "xLSTMConfig": dict(hidden_size=128, num_heads=4),
 }
 
 # No small model of these can be run on text alone.
@@ -373,10 +373,10 @@ def _config_class(name):
     return own or CONFIG_MAPPING[CLASSES[name][0]]
 
 
-def _shrunk(config_class, outer=None):
+def _shrunk(config_class):
     """A config of this class with small sizes, and those of its parts."""
     fields = {f.name: f.default for f in dataclasses.fields(config_class)}
-    changes = {**CHANGES.get(config_class.__name__, {}), **(outer or {})}
+    changes = CHANGES.get(config_class.__name__, {})
     latent = "kv_lora_rank" in fields
     sizes = {}
     for field, size in SIZES.items():
@@ -425,7 +425,7 @@ def config(name):
     return _shrunk(_config_class(name))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=4)
 def build(name):
     """The class of this name on random weights, in float32 and eval mode."""
     torch.manual_seed(0)
