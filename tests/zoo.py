@@ -264,6 +264,9 @@ CHANGES = {
         qk_head_dim=20,
     ),
     "Mamba2Config": dict(num_heads=8, head_dim=24, n_groups=2),
+    "MiniMaxM3VLTextConfig": dict(
+        layer_types=["full_attention", "minimax_m3_sparse", "full_attention"]
+    ),
     "MiMoV2FlashConfig": dict(v_head_dim=16, num_attention_heads=8),
     "MllamaTextConfig": dict(cross_attention_layers=[1]),
     "Molmo2AdapterConfig": dict(vision_feature_layer=[1]),
