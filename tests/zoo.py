@@ -332,7 +332,7 @@ UNBUILDABLE = {
     "Gemma4AssistantForCausalLM": "drafts with the keys and values of another model, never alone",
     "Gemma4UnifiedAssistantForCausalLM": "drafts with the keys and values of another model",
     # of those that read images
-    "Apertus1p5ForConditionalGeneration": "not tried further: ranges of its image and sound tokens must meet",
+    "Apertus1p5ForConditionalGeneration": "not tried further: its ranges of tokens must meet",
     "BlipForConditionalGeneration": "its forward cannot be called without an image",
     "Blip2ForConditionalGeneration": "its forward cannot be called without an image",
     "DiffusionGemmaForBlockDiffusion": "fills blocks by diffusion, decodes no token after another",
