@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from kvviz import files
 from kvviz.widgets import page, site
 from tools.notebooks import ROOT, notebooks
 from tools.readme import STILL
@@ -23,7 +24,7 @@ def build(folder: Path, paths: list[Path]) -> list[Path]:
         if solution(path) in paths:
             links["Solution"] = solution(path).relative_to(COURSE).with_suffix(".html").as_posix()
         made.append(site.export_page(path, folder / where, links=links))
-    return [*made, page.write(folder / "index.html", index(paths))]
+    return [*made, files.write_whole(folder / "index.html", index(paths))]
 
 
 def solution(path: Path) -> Path:
@@ -44,7 +45,7 @@ def index(paths: list[Path]) -> str:
         f'<img src="data:image/png;base64,{png}" alt="{html.escape(alt)}">\n'
         f'<h2>The notebooks</h2>\n<ul class="course">\n{items}\n</ul>'
     )
-    return page.whole(title, body, {})
+    return page.compose(title, body, {})
 
 
 def item(path: Path, paths: list[Path]) -> str:
@@ -55,7 +56,7 @@ def item(path: Path, paths: list[Path]) -> str:
         r"\*\*Question\.\*\* (.+)", first
     )
     minutes = re.search(r"\d+ minutes", first)
-    name = f"{path.stem[:2]} {site.heading(nb)}"
+    name = f"{path.stem[:2]} {site.find_title(nb)}"
     parts = [f'<a href="{path.stem}.html">{html.escape(name)}</a>', minutes[0] if minutes else ""]
     if solution(path) in paths:
         parts.append(f'<a href="solutions/{path.stem}.html">solution</a>')
