@@ -356,7 +356,7 @@ def test_a_cell_is_read_by_pointing_and_by_keyboard(opened):
     left, top, cell = told["at"]
     row, at = told["rows"][-1], 2
     share, names = told["shares"][-1][at], [told["tokens"][n] for n in (row, at)]
-    said = f"'{names[0]}' (place {row}) looks at '{names[1]}' (place {at}): {share}%"
+    said = f"'{names[0]}' (position {row}) attends to '{names[1]}' (position {at}): {share}%"
     page.mouse.move(
         picture["x"] + left + (at + 0.5) * cell, picture["y"] + top + (row + 0.5) * cell
     )
@@ -368,9 +368,9 @@ def test_a_cell_is_read_by_pointing_and_by_keyboard(opened):
     root.focus()
     page.keyboard.press("Shift+ArrowDown")
     most = told["shares"][-1].index(max(told["shares"][-1]))
-    expect(reading).to_have_text(re.compile(rf"\(place {most}\): {max(told['shares'][-1])}%$"))
+    expect(reading).to_have_text(re.compile(rf"\(position {most}\): {max(told['shares'][-1])}%$"))
     page.keyboard.press("Shift+ArrowUp")
-    expect(reading).to_have_text(re.compile(r"this row was not computed|looks at"))
+    expect(reading).to_have_text(re.compile(r"this row was not computed|attends to"))
     assert opened.step(SWITCHED) == told["rows"][-1] - 5, "the step stayed"
 
 

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from small import cached_loop, llama, plain_loop, prompt
 
 import kvviz as kv
+from kvviz import files
 from kvviz.widgets import page, site
 from tools import site as course
 from tools.notebooks import ROOT, notebooks
@@ -146,7 +147,7 @@ def lesson(built):
 def said(walk, **state):
     """What the live stepper says and draws in this state."""
     key = {"cached": True, "layer": 1, "head": 2, "step": 1} | state
-    message, (png,) = walk._reply({"frame": list(key.values())})
+    message, (png,) = walk.answer({"frame": list(key.values())})
     return message["sentence"], Image.open(io.BytesIO(png)).convert("RGB")
 
 
@@ -220,39 +221,40 @@ def test_markup_in_a_prompt_is_text(opened, hostile):
 
 def test_a_page_holds_few_layers_and_heads_always_the_one_it_begins_with(walk, monkeypatch):
     heads = [(layer, list(range(9))) for layer in range(30)]
-    chosen = page._chosen(heads, 13, 8)
+    chosen = page.choose(heads, 13, 8)
     assert chosen == [(13, 8), (13, 0), (0, 8), (0, 0), (29, 8), (29, 0)]
-    assert page._chosen([(3, [0])], 3, 0) == [(3, 0)]
-    assert page._chosen([(0, [0]), (1, [0, 1, 2])], 1, 2) == [(1, 2), (1, 0), (0, 0)]
-    monkeypatch.setattr(page, "ROOM", 1)
-    held = page._held(walk)
-    assert held["state"]["_about"]["heads"] == [(1, [2])]
-    assert len(held["answers"]) == 2 * NEW
+    assert page.choose([(3, [0])], 3, 0) == [(3, 0)]
+    assert page.choose([(0, [0]), (1, [0, 1, 2])], 1, 2) == [(1, 2), (1, 0), (0, 0)]
+    monkeypatch.setattr(page, "MOST_BYTES", 1)
+    content = page.collect(walk)
+    assert content["state"]["_about"]["heads"] == [(1, [2])]
+    assert len(content["answers"]) == 2 * NEW
 
 
-def test_equal_pictures_are_held_once(walk, monkeypatch):
+def test_equal_pictures_are_in_a_page_once(walk, monkeypatch):
     png = walk.frame
-    monkeypatch.setattr(walk, "_reply", lambda asked: ({**asked, "sentence": ""}, [png]))
-    monkeypatch.setattr(page, "ROOM", 1)
-    assert len(page._held(walk)["pictures"]) == 1
+    monkeypatch.setattr(walk, "answer", lambda request: ({**request, "sentence": ""}, [png]))
+    monkeypatch.setattr(page, "MOST_BYTES", 1)
+    assert len(page.collect(walk)["pictures"]) == 1
 
 
 def test_what_cannot_be_drawn_is_said_in_the_page_too(walk, monkeypatch):
     monkeypatch.setattr(walk._frames, "frame", lambda *_: 1 / 0)
-    answers = page._held(walk)["answers"].values()
+    answers = page.collect(walk)["answers"].values()
     assert all("ZeroDivisionError" in message["error"] and not shown for message, shown in answers)
 
 
 def test_a_page_is_written_whole_or_not_at_all(walk, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"ends in \.html, and got 'mine.htm'"):
         walk.save(tmp_path / "mine.htm")
-    with pytest.raises(FileNotFoundError, match="there is no .*nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere.*: expected a folder to write into"):
         walk.save(tmp_path / "nowhere" / "mine.html")
     there = tmp_path / "there.html"
     there.write_text("before")
-    monkeypatch.setattr(page.os, "replace", lambda *_: 1 / 0)
+    monkeypatch.setattr(page, "MOST_BYTES", 1)
+    monkeypatch.setattr(files.os, "replace", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        page.write(there, "after")
+        walk.save(there)
     assert there.read_text() == "before" and list(tmp_path.iterdir()) == [there]
 
 
