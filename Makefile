@@ -26,7 +26,7 @@ lab: $(VENV)/installed $(NEWS) model # LAB_ARGS="--no-browser --port=8899"
 	$(PY) -m jupyterlab $(FIRST) --ServerApp.root_dir="$(CURDIR)" $(AS_ROOT) $(LAB_ARGS)
 
 test: $(VENV)/installed-test model # TEST_ARGS="tests/test_setup.py"
-	$(PY) -m pytest -n 2 --dist loadfile $(TEST_ARGS)
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 lint: $(VENV)/installed-test
 	$(PY) -m ruff check
