@@ -10,6 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
+from benchmarks.stepper import measure_clicks
 from tools.notebooks import ROOT, canonical, read, text_of
 
 pytestmark = pytest.mark.skipif(
@@ -268,6 +269,16 @@ def test_a_frame_seen_before_asks_python_for_nothing(opened):
         opened.shows(BESIDE, sentences[step])
     opened.page.wait_for_timeout(300)
     assert len(opened.requested()) == before > 0
+
+
+@made
+def test_the_bench_of_clicks_runs_on_a_stepper(opened):
+    opened.ready(SWITCHED)
+    root = opened.steppers[SWITCHED]
+    root.get_by_role("combobox", name="Head").select_option("0")
+    opened.ready(SWITCHED)
+    seen, new = measure_clicks(opened.page, root, n_steps=1, n_heads=1)
+    assert seen > 0 and new > 0
 
 
 @made
