@@ -38,7 +38,7 @@ def small_model(monkeypatch, default_model):
 def test_each_bench_runs(name, small_model, capsys):
     bench = import_module(f"benchmarks.{name}")
     assert bench.main(**SMALLEST[name]) in (True, False)
-    assert any(digit in capsys.readouterr().out for digit in "123456789")
+    assert any(character.isdigit() for character in capsys.readouterr().out)
 
 
 def test_an_unknown_bench_is_named_with_those_there_are():
