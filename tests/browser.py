@@ -132,9 +132,9 @@ class Lab:
 
 def ask(client: BlockingKernelClient, expression: str, *, first: str = ""):
     """The value, as JSON carries it, of a Python expression in a kernel, after running `first`."""
-    asked = {"it": f"__import__('json').dumps({expression})"}
+    wanted = {"it": f"__import__('json').dumps({expression})"}
     reply = client.execute(
-        first, store_history=False, user_expressions=asked, reply=True, timeout=PATIENCE
+        first, store_history=False, user_expressions=wanted, reply=True, timeout=PATIENCE
     )
     assert reply["content"]["status"] == "ok", reply["content"]
     answer = reply["content"]["user_expressions"]["it"]

@@ -350,10 +350,10 @@ def walked(walk, n):
     return psutil.Process().memory_info().rss / 2**20
 
 
-def test_five_hundred_steps_leave_memory_flat_and_no_figure_open(cached, plain):
+def test_two_hundred_steps_leave_memory_flat_and_no_figure_open(cached, plain):
     walk = kv.stepper(cached, plain)
     before = walked(walk, 60)
-    assert walked(walk, 500) - before < 20
+    assert walked(walk, 200) - before < 8
     assert pyplot.get_fignums() == []
     assert len(walk._frames._kept) <= frames.KEPT
     assert len(walk._frames._press._ink._stamps) <= sheet.STAMPS
