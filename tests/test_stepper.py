@@ -6,16 +6,12 @@ import html
 import io
 import json
 import re
-import shutil
-import subprocess
-import sys
 
 import numpy as np
 import psutil
 import pytest
 import squares
 import traitlets
-from browser import SETUP, notebook
 from matplotlib import pyplot
 from PIL import Image
 from small import cached_loop, gemma3, llama, plain_loop, prompt
@@ -27,7 +23,6 @@ from kvviz.drawing import square as draw
 from kvviz.drawing.picture import Picture
 from kvviz.widgets import frames
 from kvviz.widgets.stepper import Stepper
-from tools.notebooks import ROOT, canonical, read, text_of
 
 PROMPT, NEW = 5, 7
 MADE = {
@@ -134,10 +129,10 @@ def test_beside_shows_both_runs_without_a_cache_on_the_left(cached, plain):
     assert walk.size == (both.width, both.height)
 
 
-def test_a_row_of_a_batch(model):
+def test_a_sequence_of_a_batch(model):
     run = recorded(cached_loop, model, prompt(PROMPT, n_batch=2))
     assert "sequence 1" in kv.stepper(run, sequence=1).sentence
-    with pytest.raises(ValueError, match="sequence 2: this recording has rows 0 to 1"):
+    with pytest.raises(ValueError, match="sequence 2: this recording has sequences 0 to 1"):
         kv.stepper(run, sequence=2)
 
 
@@ -355,25 +350,15 @@ def walked(walk, n):
     return psutil.Process().memory_info().rss / 2**20
 
 
-def test_five_hundred_steps_leave_memory_flat_and_no_figure_open(cached, plain):
+def test_two_hundred_steps_leave_memory_flat_and_no_figure_open(cached, plain):
     walk = kv.stepper(cached, plain)
     before = walked(walk, 60)
-    assert walked(walk, 500) - before < 20
+    assert walked(walk, 200) - before < 8
     assert pyplot.get_fignums() == []
     assert len(walk._frames._kept) <= frames.KEPT
     assert len(walk._frames._press._ink._stamps) <= sheet.STAMPS
     walk.close()
     assert not walk._frames._kept
-
-
-def test_the_collector_is_on_again_after_a_frame_even_one_that_fails(cached, monkeypatch):
-    walk = kv.stepper(cached)
-    assert gc.isenabled() and walk.frame and gc.isenabled()
-    monkeypatch.setattr(layout, "grid", lambda *_, **__: 1 / 0)
-    walk.step = 3
-    with pytest.raises(ZeroDivisionError):
-        _ = walk.frame
-    assert gc.isenabled()
 
 
 # --- where no widget runs -------------------------------------------------------------------
@@ -407,37 +392,6 @@ def test_its_repr_has_no_address_and_is_the_same_every_time(cached):
     assert "0x" not in repr(kv.stepper(cached))
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """A notebook with a stepper, run and saved by nbconvert, in a project of its own."""
-    project = tmp_path_factory.mktemp("project")
-    for name in ("pyproject.toml", "conftest.py", "tests/sanitize.cfg"):
-        (project / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, project / name)
-    path = project / "notebooks/made.ipynb"
-    path.parent.mkdir()
-    path.write_text(notebook([SETUP, "kv.stepper(cached, plain, step=3, layer=1, head=2)"]))
-    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace"]
-    subprocess.run([*command, str(path)], check=True, capture_output=True, timeout=300)
-    return path
-
-
-def nbval(path):
-    command = [sys.executable, "-m", "pytest", "-q", "notebooks"]
-    done = subprocess.run(command, cwd=path.parent.parent, capture_output=True, timeout=300)
-    return done.stdout.decode()
-
-
-def test_a_stored_notebook_passes_nbval_and_fails_once_a_word_of_it_is_another(stored):
-    assert "2 passed" in nbval(stored)
-    stored.write_text(text_of(canonical(read(stored))))
-    assert "widget" not in stored.read_text()
-    words = "1 row asks 9 columns"
-    assert words in stored.read_text()
-    stored.write_text(stored.read_text().replace(words, "1 row asks 8 columns"))
-    assert "1 failed, 1 passed" in nbval(stored)
-
-
 def test_the_name_stays_a_function_whatever_is_imported():
     import kvviz.widgets.frames  # noqa: F401
     import kvviz.widgets.stepper  # noqa: F401
@@ -469,7 +423,7 @@ def test_each_cell_is_where_the_browser_is_told_it_is(cached, plain, beside):
     """The picture's own pixels: the ink in each cell is the share that pointing at it reads."""
     walk = kv.stepper(cached, plain, step=3, layer=1, head=2, beside=beside)
     key = [True, 1, 2, 3]
-    message, (png,) = walk._reply({"frame": key})
+    message, (png,) = walk.answer({"frame": key})
     pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
     assert len(message["cells"]) == 1 + beside
     for cells in message["cells"]:
@@ -487,12 +441,12 @@ def test_each_cell_is_where_the_browser_is_told_it_is(cached, plain, beside):
 
 def test_all_heads_are_boxes_of_one_picture(cached, plain):
     walk = kv.stepper(cached, plain, step=3, layer=1, head=2)
-    message, (png,) = walk._reply({"heads": [False, 1, 3]})
+    message, (png,) = walk.answer({"heads": [False, 1, 3]})
     boxes = np.array([box for box, _ in message["boxes"]])
     assert png.startswith(b"\x89PNG") and len(boxes) == len(walk.runs[True][3].attention[1][0])
     assert (boxes >= -1e-9).all() and (boxes[:, :2] + boxes[:, 2:] <= 1 + 1e-9).all()
     assert all(said in message["sentence"] for _, said in message["boxes"])
     json.dumps(message)
-    fault, _ = walk._reply({"heads": [False, 1, 99]})
+    fault, _ = walk.answer({"heads": [False, 1, 99]})
     assert "step 99 could not be drawn" in fault["error"]
-    assert walk._reply({"something": "else"}) is None
+    assert walk.answer({"something": "else"}) is None

@@ -57,9 +57,9 @@ def label(token: str, *, bold: bool = False, size: float = 9, width: float = 1e9
     word, path = set_in(word, bold=bold)
     face = font(path, size)
     if measure(word, face) > width:
-        wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + "…", face))
-        word = word[: max(0, wide - 1)]
-        word += "…" if ord("…") in _glyphs(path) else ""
+        end = "…" if ord("…") in _glyphs(path) else ""
+        wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + end, face))
+        word = word[: max(0, wide - 1)] + end
     return word, face
 
 
