@@ -24,7 +24,7 @@ def spent(call) -> float:
 
 def afresh(walk) -> kv.Picture:
     """The picture that the stepper shows now, through matplotlib's own way to pixels."""
-    return kv.Picture(walk._frames.figure(walk._frames._squares(*walk._key)), "")
+    return kv.Picture(walk._frames.make_figure(walk._frames.squares(*walk._key)), "")
 
 
 def pairs(run) -> list[tuple[float, float]]:

@@ -87,10 +87,14 @@ def padded(**changes):
 
 
 class Run(list):
-    """Steps made of squares, as a recording gives them."""
+    """Steps made of squares: as much of a recording as drawing a square asks for."""
 
-    def __init__(self, squares, layers=(13,)):
+    def __init__(self, squares):
         super().__init__(
-            SimpleNamespace(layers=layers, square=lambda layer, head, batch, s=s: s)
-            for s in squares
+            SimpleNamespace(
+                layers=(square.layer,),
+                kept={},
+                square=lambda layer, head, sequence, square=square: square,
+            )
+            for square in squares
         )

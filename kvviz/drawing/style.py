@@ -3,7 +3,6 @@
 Colours say whose a cell is, marks say what happened to it, so every picture also reads in grey.
 """
 
-import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -32,9 +31,9 @@ FIRST_INK = "#eeeef0"  # a weight of nothing; a cell that was computed is never 
 
 STATES = {
     "new": "new",
-    "recomputed": "computed again",
-    "read": "read from the store",
-    "earlier": "not as written there",
+    "recomputed": "recomputed",
+    "read": "read from the cache",
+    "earlier": "from an earlier prompt",
     "same": "as in the earlier step",
     "masked": "masked",
     "not computed": "not computed",
@@ -94,16 +93,7 @@ def text_on(color) -> str:
     return max(("#000000", "#ffffff"), key=lambda text: contrast(text, color))
 
 
-def chip(role: str, text: str | None = None) -> str:
-    """HTML of a word in its role's colour, for prose; reads on light and dark pages."""
-    color = ROLES[role]
-    return (
-        f'<span style="background-color:{color};color:{text_on(color)};'
-        f'padding:0 0.3em;border-radius:3px">{html.escape(text or role)}</span>'
-    )
-
-
-def palette() -> list[tuple[int, int, int]]:
+def make_palette() -> list[tuple[int, int, int]]:
     """Every colour a picture may hold: fills exactly, greys finely, edges of text coarsely."""
     greys = list(ink(np.linspace(0, 1, 29)))
     solid = [*ROLES.values(), *(color for color, *_ in SERIES), QUIET, FAINT, LINE, TO_COME, ALARM]
@@ -119,9 +109,9 @@ def palette() -> list[tuple[int, int, int]]:
 
 
 @cache
-def _nearest() -> np.ndarray:
+def _find_nearest() -> np.ndarray:
     """[32, 32, 32] uint8: which palette colour a box of colours goes to."""
-    colors = np.array(palette())
+    colors = np.array(make_palette())
     box = np.stack(np.meshgrid(*[np.arange(32) * 8 + 4] * 3, indexing="ij"), -1)
     nearest = np.empty((32, 32, 32), dtype=np.uint8)
     for red in range(32):
@@ -130,16 +120,16 @@ def _nearest() -> np.ndarray:
     return nearest
 
 
-def indexed(pixels: np.ndarray) -> np.ndarray:
+def find_colors(pixels: np.ndarray) -> np.ndarray:
     """Palette index [H, W] of RGB pixels [H, W, 3]; every colour defined here stays exact."""
     red, green, blue = np.moveaxis(pixels >> 3, -1, 0)
-    return _nearest()[red, green, blue]
+    return _find_nearest()[red, green, blue]
 
 
 @contextmanager
 def scope() -> Iterator[None]:
     """Our matplotlib settings inside the block; the caller's are untouched outside it."""
-    ours, theirs = _settings(), mpl.rcParams
+    ours, theirs = _read_settings(), mpl.rcParams
     changed = {name: theirs[name] for name, value in ours.items() if theirs[name] != value}
     theirs.update({name: ours[name] for name in changed})
     try:
@@ -149,7 +139,7 @@ def scope() -> Iterator[None]:
 
 
 @cache
-def _settings() -> dict:
+def _read_settings() -> dict:
     """Every setting but the backend: matplotlib's own, and ours over them."""
     file = Path(__file__).with_name("kvviz.mplstyle")
     with mpl.rc_context():

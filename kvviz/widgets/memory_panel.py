@@ -9,7 +9,7 @@ import ipywidgets as widgets
 import traitlets
 
 from kvviz import count
-from kvviz.drawing import picture
+from kvviz.drawing import charts, picture
 
 PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes a number
 
@@ -74,7 +74,7 @@ class MemoryPanel(widgets.VBox):
             levels, over = {"weights": self._weights / 2**20}, self.bytes > self._weights
         looks = {"xlabel": "MiB held", "sentence": self.sentence, "levels": levels}
         looks["highlight"] = ["cache"] if over else []
-        return picture.draw_bars({"cache": self.bytes / 2**20}, title=title, **looks)
+        return charts.draw_bars({"cache": self.bytes / 2**20}, title=title, **looks)
 
     def _draw(self, _=None) -> None:
         self.picture = self._drawn()
