@@ -4,7 +4,7 @@ import pytest
 import small
 import torch
 
-from kvviz.drawing.picture import draw_step
+from kvviz.drawing.figures import draw_step
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
 from kvviz.recording.recorder import record
