@@ -54,6 +54,7 @@ def list_numbers(square: Square) -> list[str]:
         parts.append(f"read {_keys_and_values(*read)}, wrote {_of_each(*written)}")
     elif square.cached:
         parts.append(f"wrote {_keys_and_values(*written)}")
+    parts += ["keys and values in different orders"] if square.has_two_orders else []
     return parts + _list_unusual(square)
 
 

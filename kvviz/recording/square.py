@@ -173,6 +173,8 @@ class Square:
     def past_rows(self, start: int = 0) -> list[int]:
         """Positions from `start` on whose rows this step didn't compute."""
         computed = set(self.row_positions)
+        if self.own_columns not in ((), self.row_positions):  # a column says nothing of a position
+            return [p for p in range(start, self.n_filled) if p not in computed]
         real = self.real_columns(start)
         return [p for p in real if p not in computed and self.column_states[p] in PAST]
 
