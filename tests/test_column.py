@@ -25,6 +25,23 @@ def test_a_larger_change_is_a_deeper_colour():
     assert [drawn["column", (0, place)] for place in range(5)] == [f"moved {k}" for k in range(5)]
 
 
+def test_layer_0_is_at_the_bottom():
+    change = np.zeros((3, 5))
+    change[0, 2] = change[2, 4] = 0.5
+    cells = draw_column(change, title="t").figure.axes[1].collections
+    height = {
+        place: y for a in cells for place, y in zip(a.places, a.corners[:, 0, 1], strict=True)
+    }
+    assert 2 < height[0, 2] < 3 and 0 < height[2, 4] < 1
+    labels = {a.get_text(): a.get_position()[1] for a in draw_layers(change)}
+    assert labels == {"0": 2.5, "1": 1.5, "2": 0.5}
+
+
+def draw_layers(change):
+    texts = draw_column(change, title="t").figure.axes[1].texts
+    return [a for a in texts if a.get_text().isdigit()]
+
+
 def test_the_sentence_groups_layers_that_moved_alike():
     change = np.zeros((7, 3))
     change[0, 0] = change[1:, :] = 1

@@ -10,7 +10,19 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from squares import TOKENS, chunk, decode, padded, plain, prefill, square, static, weights, window
+from squares import (
+    TOKENS,
+    chunk,
+    decode,
+    keys_in_front,
+    padded,
+    plain,
+    prefill,
+    square,
+    static,
+    weights,
+    window,
+)
 
 from kvviz.drawing import fonts, labels, legend, marks, style
 from kvviz.drawing import square_drawing as drawing
@@ -127,6 +139,30 @@ def test_empty_slots_of_a_static_store_are_outlined_and_hold_nothing():
     assert "column:11" not in words(artists)
     outlined = next(a for a in artists if a.get_gid() == "keys:empty")
     assert outlined.get_linewidth()[0] > 0
+
+
+def test_keys_and_values_are_drawn_each_in_their_own_order():
+    drawn = keys_in_front(7)
+    cells = drawn_cells(drawn)
+    assert edge(cells, "keys") == ["new"] + ["read"] * 6
+    assert edge(cells, "values") == ["read"] * 6 + ["new"]
+    assert attention(cells, "ink") == below(7, [6])
+    assert {p for p, _ in attention(cells, "not computed")} == set(range(6))
+    ax = axes()
+    over, under = labels.draw_labels(ax, drawn), labels.draw_value_labels(ax, drawn, span=7)
+    assert words(over)["column:0"] == words(over)["row:6"] == words(under)["value:6"] == "that"
+    assert [words(under)[f"value:{j}"] for j in range(7)] == [t.strip() for t in TOKENS[:7]]
+    FigureCanvasAgg(ax.figure).draw()
+    values = [a for a in under if a.get_gid() == "value:6"]
+    right = values[0].get_window_extent().x1  # a label ends under its own value
+    column = ax.transData.transform([(6, 0), (7, 0)])[:, 0]
+    assert column[0] < right < column[1] + 4
+
+
+def test_values_in_the_usual_order_have_no_labels_of_their_own():
+    assert labels.draw_value_labels(axes(), decode(), span=7) == []
+    drawn = decode(7, value_tokens=(*TOKENS[:6], "X"), value_states=decode().column_states)
+    assert list(words(labels.draw_value_labels(axes(), drawn, span=7))) == ["value:6"]
 
 
 def test_padding_is_blank_in_rows_and_columns():

@@ -39,6 +39,7 @@ MADE = {
     "window": squares.window(),
     "static": squares.static(),
     "padded": squares.padded(),
+    "keys in front": squares.keys_in_front(),
     "not kept": squares.decode(weights=None),
     "doubtful": squares.decode(gap=0.1),
     "odd words": squares.decode(3, tokens=["costs $5 and $6", "\n", " 語"]),

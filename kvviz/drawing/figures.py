@@ -57,8 +57,8 @@ def draw_side_by_side(
     Raises:
         TypeError, ValueError: as `draw_step`.
 
-    >>> kv.draw_side_by_side(uncached, run, step=4).sentence[:57]
-    'left: step 4, layer 0, head 0: 10 rows attend to 10 colum'
+    >>> kv.draw_side_by_side(uncached, run, step=4)
+    left: step 4, layer 0, head 0: 10 rows attend ... right: step 4, ... 1 row attends ...
     """
     sides = (left, left if right is None else right)
     given = {"step": step, "layer": layer, "head": head, "sequence": sequence}
@@ -96,8 +96,8 @@ def draw_filmstrip(
     Raises:
         TypeError, ValueError: no steps, or as `draw_step`.
 
-    >>> kv.draw_filmstrip(run, steps=range(3)).sentence[:74]
-    'layer 0, head 0, with a cache, steps 0, 1, 2: rows computed 6, 1, 1; colum'
+    >>> kv.draw_filmstrip(run, steps=range(3))
+    layer 0, head 0, with a cache, steps 0, 1, 2: rows computed 6, 1, 1; columns 6, 7, 8; ...
     """
     if not isinstance(steps, Iterable | None):
         raise ValueError(f"steps: expected several, such as range({steps}), and got {steps!r}")
@@ -120,8 +120,8 @@ def draw_heads(run, *, step: int = 0, layer: int | None = None, sequence: int = 
         TypeError: `run` is no recording.
         ValueError: no such step, layer or sequence, or attention that was not kept.
 
-    >>> kv.draw_heads(run, step=4, layer=1).sentence[:40]
-    "step 4, layer 1, '77' in each head: head"
+    >>> kv.draw_heads(run, step=4, layer=1)
+    step 4, layer 1, '5' in each head: head 0 to ...
     """
     return draw_all_heads(pick_heads(run, step, layer, sequence))
 

@@ -20,8 +20,8 @@ from kvviz.drawing import style
 class Picture:
     """A figure with the sentence that says the same; a notebook shows it as a cell's last line.
 
-    >>> kv.draw_step(run).sentence[:43]
-    'step 0, layer 0, head 0: 6 rows attend to 6'
+    >>> kv.draw_step(run)
+    step 0, layer 0, head 0: 6 rows attend to 6 columns; 6 keys and 6 values written; ...
     """
 
     def __init__(self, figure: Figure, sentence: str):
