@@ -16,12 +16,13 @@ def test_squares_fit_their_panels_and_panels_fit_the_picture(n, many):
     assert 480 <= made.width <= 1200 and made.height <= 1200
     assert made.span == min(n, WIDEST // many) and made.start == n - made.span
     drawn = made.span * made.cell
-    assert drawn < made.panel_width and made.margin + drawn + made.below < made.panel_height
-    for panel in made.panels:
-        assert 0 <= panel.left and panel.left + made.panel_width <= made.width
-        assert 0 <= panel.bottom and panel.bottom + made.panel_height <= made.height
-    lefts = [panel.left for panel in made.panels]
-    assert all(b - a == made.panel_width for a, b in zip(lefts, lefts[1:], strict=False))
+    assert drawn + 2 * made.edge < made.panel_width
+    assert made.above + made.edge + drawn + made.below < made.panel_height
+    corners = [made.corner(i) for i in range(many)]
+    for left, bottom in corners:
+        assert 0 <= left and left + made.panel_width <= made.width
+        assert 0 <= bottom and bottom + made.panel_height <= made.height
+    assert corners[-1][0] - corners[0][0] == (many - 1) * made.panel_width
 
 
 def test_a_cell_is_a_whole_number_of_stored_pixels():
@@ -38,7 +39,7 @@ def test_a_strip_is_small_and_names_the_edges_of_its_first_square_only():
         "1 row, 8 columns"
     ]
     two_lines = plan([decode(7)] * 10, strip=5)
-    assert len({panel.bottom for panel in two_lines.panels}) == 2
+    assert len({two_lines.corner(i)[1] for i in range(10)}) == 2
 
 
 def test_room_for_all_gives_one_size_for_each():
@@ -58,7 +59,7 @@ def test_the_legend_is_that_of_the_columns_drawn():
 def test_values_get_room_for_labels_only_where_their_order_is_another():
     usual, moved = plan([decode(7)]), plan([keys_in_front(7)])
     assert moved.below - usual.below == pytest.approx(VALUE_LABELS)
-    assert (moved.width, moved.cell, moved.margin) == (usual.width, usual.cell, usual.margin)
+    assert (moved.width, moved.cell, moved.edge) == (usual.width, usual.cell, usual.edge)
 
 
 def test_a_doubt_is_a_line_of_its_own_in_alarm():

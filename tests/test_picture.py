@@ -72,7 +72,7 @@ def test_sentence_of_the_plain_loop():
         (padded(), "step 0, sequence 1, layer 13, head 8: 5 rows attend to 5 columns; "),
         (padded(), "; 2 columns of padding; "),
         (decode(weights=None), "; attention was not kept"),
-        (square(["earlier", "new"], [1], ["new"]), "; 1 key from an earlier prompt; "),
+        (square(["earlier", "new"], [1], ["new"]), "; 1 key and 1 value from an earlier prompt; "),
         (decode(gap=0.13), "not to be trusted: weights times values miss the output by 13%"),
     ],
 )

@@ -95,9 +95,13 @@ def test_orders_differ_though_all_tokens_are_one():
     assert drawn.has_two_orders and not drawn.moved_values
 
 
-def test_values_that_are_missing_are_counted_apart_from_the_keys():
-    drawn = decode(7, value_states=("earlier",) * 3 + ("read",) * 4)
-    assert not drawn.has_two_orders
-    assert "; 6 keys and 7 values read from the cache, 1 key and 0 values written; " in (
-        describe_square(drawn)
-    )
+def test_values_that_were_not_written_are_counted_apart_from_the_keys():
+    """A cache whose values are from an earlier prompt: the keys' tokens are known, not theirs."""
+    unknown = ("?",) * 3 + decode().tokens[3:]
+    states = ("earlier",) * 3 + ("read",) * 4
+    drawn = decode(7, value_states=states, value_tokens=unknown)
+    assert not drawn.has_two_orders and not drawn.moved_values
+    said = describe_square(drawn)
+    assert "; 6 keys and 7 values read from the cache, 1 key and 0 values written; " in said
+    assert "; 3 values from an earlier prompt; " in said
+    assert "earlier" in drawn.legend(7)

@@ -160,7 +160,7 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
     """
     if isinstance(run, Square):
         return run
-    if not hasattr(run, "__getitem__"):
+    if not isinstance(run, Sequence) or isinstance(run, str):
         raise TypeError(f"expected a recording, as kv.record gives it, and got {run!r}")
     step, head = check_whole("step", step), check_whole("head", head)
     sequence = check_whole("sequence", sequence)

@@ -14,7 +14,7 @@ from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
 
 WIDEST = 160  # columns in one picture's squares together; of more, the newest are drawn
-BELOW = 38  # pixels from the values to the first line under the title
+TITLE = 38  # pixels of a title with the space around it
 LINE = 16  # pixels of a line of words
 VALUE_LABELS = 58  # pixels under the values, where their labels are needed
 
@@ -40,11 +40,9 @@ class Room:
 
 @dataclass(frozen=True)
 class Panel:
-    """One square's place: its Axes' left and bottom, its words, and whether edges are named."""
+    """One square of a picture, its words, and whether its keys and values are named."""
 
     square: Square
-    left: float
-    bottom: float
     title: str
     notes: tuple[tuple[str, str], ...]  # (line, colour)
     named: bool
@@ -52,32 +50,80 @@ class Panel:
 
 @dataclass(frozen=True)
 class Plan:
-    """A picture in numbers: pixels as shown, unless it says cells.
+    """A picture in numbers. Lengths are in pixels as shown, unless they say cells.
 
     Attributes:
-        width, height: of the whole picture.
-        panel_width, panel_height: of one square with its edges, labels and words.
-        cell: width of a cell; gap: between a square and its edges; margin: over the first row.
+        panels: the squares, `across` in each line.
+        cell: width of a cell.
         span: columns there's room for; start: the first column drawn.
-        small: whether this is a strip: short words, and only the first square's edges are named.
-        label_room: the longest that a label may be; below: from the square to its title.
+        small: whether this is a strip, with small squares and short words.
+        lines: lines of words under each title.
+        labelled: whether there's room for labels under the values.
+        room: what the picture leaves room for.
     """
 
     panels: tuple[Panel, ...]
-    width: int
-    height: int
-    panel_width: int
-    panel_height: int
+    across: int
     cell: float
-    gap: float
-    margin: float
     span: int
     start: int
     small: bool
-    label_room: float
-    below: float
-    legend_lines: int
+    lines: int
+    labelled: bool
     room: Room
+
+    # -- one square with its edges, labels and words -----------------------------------------
+
+    @property
+    def gap(self) -> float:
+        """Between a square and its edges."""
+        return 12 if self.small else GAP
+
+    @property
+    def edge(self) -> float:
+        """From a square to the far side of its edges."""
+        return self.gap + get_thickness(self.cell) * self.cell
+
+    @property
+    def above(self) -> float:
+        """From the top of a panel to the keys."""
+        return 62 if self.small else 82
+
+    @property
+    def below(self) -> float:
+        """From a square to its words."""
+        return self.edge + VALUE_LABELS * self.labelled
+
+    @property
+    def panel_width(self) -> int:
+        beside = self.edge + (6 if self.small else 75)
+        wide = _make_even(2 * beside + self.span * self.cell)
+        return wide if self.small else max(wide, 480)
+
+    @property
+    def panel_height(self) -> int:
+        square = self.above + self.edge + self.span * self.cell + self.below
+        return _make_even(square + TITLE + LINE * self.lines)
+
+    def corner(self, i: int) -> tuple[float, float]:
+        """Left and bottom of a panel, from the bottom left of the picture."""
+        left = (52 if self.small else 0) + i % self.across * self.panel_width
+        return left, self.height - (i // self.across + 1) * self.panel_height
+
+    # -- the whole picture -------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        return _make_even(1.4 * 52 * self.small + self.across * self.panel_width)
+
+    @property
+    def height(self) -> int:
+        down = ceil(len(self.panels) / self.across)
+        return down * self.panel_height + legend.LINE * self.legend_lines + 12
+
+    @property
+    def legend_lines(self) -> int:
+        return 1 if self.width >= 840 else 2
 
     @property
     def states(self) -> set[str]:
@@ -100,7 +146,7 @@ def plan(
 
     Args:
         titles: one for each square, instead of what there is to see.
-        strip: squares in a line of a strip: small, with short words; 0 for squares side by side.
+        strip: squares in a line of a strip; 0 for squares of full size side by side.
         note: instead of the numbers under the title.
 
     Raises:
@@ -112,44 +158,22 @@ def plan(
     limit, start = _limit_columns(squares, small), find_start(squares, small)
     crowded, span = (span or widest) > limit, min(span or widest, limit)
     across, cell = _choose_cell(span, strip or len(squares), small, room.low)
-    gap, names, above, least = (12, 52, 62, 1) if small else (GAP, 0, 82, 2 + crowded)
-    edge = gap + get_thickness(cell) * cell
-    wide = _measure_panel(span, cell, small)
-    notes = [_write_notes(square, start, wide, small, note) for square in squares]
-    lines = max(least, room.lines, *map(len, notes))
-    labelled = room.value_labels or any(square.moved_values for square in squares)
-    below = edge + VALUE_LABELS * labelled
-    tall = _make_even(above + edge + below + span * cell + BELOW + LINE * lines)
-    width = _make_even(1.4 * names + across * wide)
-    legend_lines = 1 if width >= 840 else 2
-    height = ceil(len(squares) / across) * tall + legend.LINE * legend_lines + 12
+    empty = Plan((), across, cell, span, start, small, 0, False, room)
     panels = [
         Panel(
             square=square,
-            left=names + i % across * wide,
-            bottom=height - (i // across + 1) * tall,
             title=(titles and titles[i]) or _write_title(square, small),
-            notes=tuple(notes[i]),
+            notes=tuple(_write_notes(square, start, empty.panel_width, small, note)),
             named=not small or i % across == 0,
         )
         for i, square in enumerate(squares)
     ]
-    return Plan(
+    least = 1 if small else 2 + crowded
+    return replace(
+        empty,
         panels=tuple(panels),
-        width=width,
-        height=height,
-        panel_width=wide,
-        panel_height=tall,
-        cell=cell,
-        gap=gap,
-        margin=above + edge,
-        span=span,
-        start=start,
-        small=small,
-        label_room=above - 16,
-        below=below,
-        legend_lines=legend_lines,
-        room=room,
+        lines=max(least, room.lines, *(len(panel.notes) for panel in panels)),
+        labelled=room.value_labels or any(square.moved_values for square in squares),
     )
 
 
@@ -178,13 +202,6 @@ def _count_columns(squares) -> int:
 
 def _limit_columns(squares, small: bool) -> int:
     return WIDEST // (4 if small else len(squares))
-
-
-def _measure_panel(span: int, cell: float, small: bool) -> int:
-    """Pixels that one square takes across, with its edges and their labels."""
-    gap, names = (12, 6) if small else (GAP, 75)
-    wide = _make_even(2 * (gap + get_thickness(cell) * cell + names) + span * cell)
-    return wide if small else max(wide, 480)
 
 
 def _make_even(length: float) -> int:

@@ -22,7 +22,10 @@ def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
     width, height = plan.width, plan.height
     figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
     wide, tall = plan.panel_width / width, plan.panel_height / height
-    axes = [figure.add_axes((p.left / width, p.bottom / height, wide, tall)) for p in plan.panels]
+    axes = []
+    for i in range(len(plan.panels)):
+        left, bottom = plan.corner(i)
+        axes.append(figure.add_axes((left / width, bottom / height, wide, tall)))
     paint(plan, axes, veil=veil)
     box = (10 / width, 8 / height, 1 - 20 / width, legend.LINE * plan.legend_lines / height)
     ax = figure.add_axes(box)
@@ -33,7 +36,7 @@ def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
 def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
     """Draw every square with its labels and words, each on its own blank canvas."""
     cell, span, start, gap = plan.cell, plan.span, plan.start, plan.gap
-    side, top = (plan.panel_width / cell - span) / 2, plan.margin / cell
+    side, top = (plan.panel_width / cell - span) / 2, (plan.above + plan.edge) / cell
     low = plan.panel_height / cell - top - span
     for panel, ax in zip(plan.panels, canvases, strict=True):
         square = panel.square
@@ -47,7 +50,7 @@ def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
         if veil > start:
             drawing.draw_veil(ax, veil - start, span)
         labels.draw_labels(
-            ax, square, start=start, gap=gap, rows=not plan.small, room=plan.label_room
+            ax, square, start=start, gap=gap, rows=not plan.small, room=plan.above - 16
         )
         labels.draw_value_labels(ax, square, span=span, start=start, gap=gap)
         _write_under(ax, plan, panel)
@@ -70,15 +73,16 @@ def _write_under(ax: Canvas, plan: Plan, panel: Panel) -> None:
 
 def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
     """Which square this is, on the top left; how much the cache holds, at the end of the keys."""
-    cell, top = plan.cell, plan.margin / plan.cell
+    cell, top = plan.cell, (plan.above + plan.edge) / plan.cell
     if held := sentences.describe_held(square):
         middle = -plan.gap / cell - drawing.get_thickness(cell) / 2
         for words, down in ((held, -5), ("held", 8)):
             x, y = plan.span + 7 / cell, down / cell + middle
             write(ax, x, y, words, size=style.SMALL, color=style.QUIET)
-    for k, part in enumerate(("step", "layer", "head")):
-        words, y = f"{part} {getattr(square, part)}", (12 + 14 * k) / cell - top
-        write(ax, -9 / cell, y, words, size=style.SMALL, ha="right", color=style.QUIET)
+    words = f"step {square.step}", f"layer {square.layer}", f"head {square.head}"
+    for k, line in enumerate(words):
+        y = (12 + 14 * k) / cell - top
+        write(ax, -9 / cell, y, line, size=style.SMALL, ha="right", color=style.QUIET)
 
 
 def find_first_cell(ax: Axes) -> list[float]:

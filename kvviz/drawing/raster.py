@@ -134,11 +134,13 @@ class Ink:
 
     def _render_hatch(self, cells: Cells) -> np.ndarray:
         """A whole page of a hatch: its lines don't depend on where the cells are."""
-        look = {"facecolor": cells.get_facecolor()[0], "edgecolor": cells.get_edgecolor()[0]}
-        key = cells.get_hatch(), *map(tuple, look.values())
+        fill, line, hatch = cells.get_facecolor()[0], cells.get_edgecolor()[0], cells.get_hatch()
+        key = hatch, tuple(fill), tuple(line)
         if key not in self._pages:
             height, width = self._colors.shape
-            page = Rectangle((0, 0), width, height, linewidth=0, hatch=cells.get_hatch(), **look)
+            page = Rectangle(
+                (0, 0), width, height, linewidth=0, hatch=hatch, facecolor=fill, edgecolor=line
+            )
             page.draw(self._scratch)
             there = np.asarray(self._scratch.buffer_rgba())
             self._pages[key] = there.view(np.uint32)[..., 0].copy()

@@ -174,8 +174,11 @@ def _describe_work(square: Square) -> str:
 
 def _list_unusual(square: Square) -> list[str]:
     """Clauses for columns that are out of the ordinary."""
-    n = square.tally
-    parts = [f"{count(n['earlier'], 'key')} from an earlier prompt"] if n["earlier"] else []
+    n, parts = square.tally, []
+    earlier = {"key": n["earlier"], "value": square.value_tally["earlier"]}
+    if any(earlier.values()):
+        words = " and ".join(count(many, thing) for thing, many in earlier.items() if many)
+        parts.append(f"{words} from an earlier prompt")
     parts += [f"{count(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
     parts += [f"{count(n['empty'], 'slot')} empty"] if n["empty"] else []
     return parts + ([f"{count(n['pad'], 'column')} of padding"] if n["pad"] else [])

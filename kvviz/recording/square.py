@@ -88,11 +88,13 @@ class Square:
 
     @cached_property
     def moved_values(self) -> list[int]:
-        """Columns whose value belongs to another token than their key."""
+        """Columns whose value is known to belong to another token than their key."""
         if self.value_tokens is None:
             return []
         pairs = zip(self.tokens, self.value_tokens, strict=True)
-        return [j for j, (key, value) in enumerate(pairs) if key != value]
+        differ = [j for j, (key, value) in enumerate(pairs) if key != value]
+        states = self.column_states, self.states_of("values")
+        return [j for j in differ if all(each[j] != "earlier" for each in states)]
 
     @property
     def has_two_orders(self) -> bool:
