@@ -22,19 +22,18 @@ def draw_labels(
     """
     cell, newest = measure_cell(ax), square.newest
     size, turn = _choose_size(cell)
-    beside, over = -gap / cell - get_thickness(cell) - 9 / cell, -gap / cell - get_thickness(cell)
+    over = -gap / cell - get_thickness(cell)
     own = -1 if newest is None else square.own_column(newest)
     owners: dict[int, list[int]] = {}
     for r, position in enumerate(square.row_positions if rows else ()):
         owners.setdefault(square.own_column(r), []).append(position)
     artists = []
-    for j in _thin_out(range(start, square.n_columns), own, cell):
-        state = square.column_states[j]
-        if state == "empty":
-            continue
-        token, bold = square.tokens[j], j == own
-        words, font = fonts.make_label(token, bold=bold, size=size, width=room * 0.75)
-        color = style.FAINT if state in ("pad", "dropped") else style.TEXT
+    for j in _thin_out(range(start, square.n_filled), own, cell):
+        faint = square.column_states[j] in ("pad", "dropped")
+        color = style.FAINT if faint else style.TEXT
+        words, font = fonts.make_label(
+            square.tokens[j], bold=j == own, size=size, width=room * 0.75
+        )
         artists.append(
             write(
                 ax,
@@ -50,10 +49,8 @@ def draw_labels(
             )
         )
         for p in owners.get(j, ()):
-            y = p - start + 0.5
-            artists.append(
-                write(ax, beside, y, words, font=font, color=color, ha="right", gid=f"row:{p}")
-            )
+            x, y, gid = over - 9 / cell, p - start + 0.5, f"row:{p}"
+            artists.append(write(ax, x, y, words, font=font, color=color, ha="right", gid=gid))
     return artists
 
 

@@ -72,8 +72,6 @@ class Plan:
     labelled: bool
     room: Room
 
-    # -- one square with its edges, labels and words -----------------------------------------
-
     @property
     def gap(self) -> float:
         """Between a square and its edges."""
@@ -102,15 +100,13 @@ class Plan:
 
     @property
     def panel_height(self) -> int:
-        square = self.above + self.edge + self.span * self.cell + self.below
-        return _make_even(square + TITLE + LINE * self.lines)
+        square = self.above + 2 * self.edge + self.span * self.cell
+        return _make_even(square + TITLE + LINE * self.lines + VALUE_LABELS * self.labelled)
 
     def corner(self, i: int) -> tuple[float, float]:
         """Left and bottom of a panel, from the bottom left of the picture."""
         left = (52 if self.small else 0) + i % self.across * self.panel_width
         return left, self.height - (i // self.across + 1) * self.panel_height
-
-    # -- the whole picture -------------------------------------------------------------------
 
     @property
     def width(self) -> int:
@@ -162,7 +158,7 @@ def plan(
     panels = [
         Panel(
             square=square,
-            title=(titles and titles[i]) or _write_title(square, small),
+            title=(titles and titles[i]) or sentences.write_title(square, short=small),
             notes=tuple(_write_notes(square, start, empty.panel_width, small, note)),
             named=not small or i % across == 0,
         )
@@ -224,10 +220,6 @@ def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, f
     else:
         cell = min(style.CELL, max(310 / (span + 2), min(12, 410 / (span + 2))))
     return across, int(cell * style.SHARPNESS) / style.SHARPNESS
-
-
-def _write_title(square: Square, small: bool) -> str:
-    return f"step {square.step}" if small else sentences.write_title(square)
 
 
 def _write_notes(square, start: int, wide: float, small: bool, note: str) -> list[tuple[str, str]]:

@@ -62,9 +62,7 @@ def draw_memory(
     flags = flags if len(failed) <= FEW else []
     starts = [(words, at) for words, (at, _) in flags]
     starts += zip(names, (x[row.argmax()] for row in held.values()), strict=False)
-    after = WIDTH / np.ptp(edges)
-    beyond = [measure_names([words]) - after * (edges[-1] - at) for words, at in starts]
-    right, labels = 24 + max(measure_names([limit]), *beyond, 0), (xlabel, f"{unit} held")
+    right, labels = _measure_right(limit, starts, edges), (xlabel, f"{unit} held")
     figure, ax = make_axes(title, (720, 380), left=76, right=right, labels=labels)
     with style.scope():
         ax.set_xlim(edges[0], edges[-1])
@@ -103,6 +101,13 @@ def _check(held, x, budget, failed) -> None:
         if at not in x:
             span = f"{write_number(x[0])} to {write_number(x[-1])}"
             raise ValueError(f"failed, {name!r}: expected a moment of {span}, and got {at!r}")
+
+
+def _measure_right(limit: str, starts: list[tuple[str, float]], edges) -> float:
+    """Pixels on the right for the budget's name, and for names that begin near the end."""
+    a_moment = WIDTH / np.ptp(edges)
+    beyond = [measure_names([words]) - a_moment * (edges[-1] - at) for words, at in starts]
+    return 24 + max(measure_names([limit]), *beyond, 0)
 
 
 def _find_crosses(total, x, budget, failed) -> dict[str, tuple[float, float]]:

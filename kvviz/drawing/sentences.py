@@ -26,9 +26,14 @@ def percent(weight: float) -> int:
 # -- around the picture --------------------------------------------------------------------------
 
 
-def write_title(square: Square, name: str | None = None) -> str:
-    """What to see: `With the cache: one row`. `name` replaces what stands before the colon."""
+def write_title(square: Square, name: str | None = None, *, short: bool = False) -> str:
+    """What to see: `With the cache: one row`, or in short `step 4`.
+
+    `name` replaces what stands before the colon.
+    """
     n = len(square.real_rows)
+    if short:
+        return f"step {square.step}"
     if n == 1 and (square.cached or square.n_visible == 1):
         see = "one row" if square.cached else "one row, one column"
     elif not square.cached:
