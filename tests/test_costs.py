@@ -279,8 +279,8 @@ def test_operations_are_counted_in_a_unit_that_keeps_the_numbers_small(flops, un
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ({"points": {}}, "points: expected {name: place} of at least one, and got {}"),
-        ({"points": [(1, 2)]}, "points: expected {name: place} of at least one"),
+        ({"points": {}}, "points: expected {name: point} of at least one, and got {}"),
+        ({"points": [(1, 2)]}, "points: expected {name: point} of at least one"),
         ({"flops": None}, "flops: expected a finite number above 0, and got None"),
         ({"points": {"p": 3}}, r"'p': expected \(operations for each byte, .* got 3"),
         ({"points": {"p": (1, 2, 3)}}, r"got \(1, 2, 3\)"),

@@ -11,7 +11,7 @@ from kvviz.drawing.picture import Picture
 from kvviz.recording.square import Square
 
 IN_A_LINE = 5  # heads
-FEW = 6  # steps of a filmstrip, unless others are asked for
+FEW = 6  # steps of a filmstrip, unless you choose others
 
 
 def draw_step(
@@ -152,7 +152,7 @@ def draw_squares(squares: Sequence[Square], room: Room, *, titles=None) -> Pictu
 
 
 def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Square:
-    """The square asked for; a `Square` is returned as it is.
+    """The square of this step, layer, head and sequence; a `Square` is returned as it is.
 
     Raises:
         TypeError: `run` is no recording.

@@ -58,9 +58,9 @@ def make_label(token: str, *, bold: bool = False, size: float = 9, width: float 
     word, path = choose_font(word, bold=bold)
     face = get_font(path, size)
     if measure(word, face) > width:
-        wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + "…", face))
-        word = word[: max(0, wide - 1)]
-        word += "…" if ord("…") in _glyphs(path) else ""
+        end = "…" if ord("…") in _glyphs(path) else ""
+        wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + end, face))
+        word = word[: max(0, wide - 1)] + end
     return word, face
 
 

@@ -21,7 +21,7 @@ DASH = (0, (2.2, 2.2))
 
 
 class Canvas(Protocol):
-    """All that drawing a square asks of matplotlib's `Axes`; a `raster.Sheet` has no more.
+    """All of matplotlib's `Axes` that painting a square needs; `raster.Sheet` has just this.
 
     One data unit is one cell: column j lies at x = j, row p at y = p, downwards.
     """
@@ -60,7 +60,7 @@ class Cells(PolyCollection):
         self.set_gid(f"{role}:{state}")
 
     def get_paths(self):
-        """Paths are made when they're first asked for; on a sheet they never are."""
+        """Make paths only when matplotlib draws them; a sheet never does."""
         if not self._paths and len(self.corners):
             self.set_verts(self.corners)
         return super().get_paths()

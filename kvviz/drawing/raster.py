@@ -29,7 +29,7 @@ TO_LEFT = {"left": 0, "center": 0.5, "right": 1}  # widths between a word's left
 
 
 class Words(NamedTuple):
-    """A word and its place in pixels, from the bottom left."""
+    """A word and where it goes, in pixels from the bottom left."""
 
     text: str
     x: float

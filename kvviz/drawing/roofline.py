@@ -67,13 +67,13 @@ def draw_roofline(
 
 def _check(points, flops, bandwidth) -> None:
     if not points or not isinstance(points, Mapping):
-        raise ValueError(f"points: expected {{name: place}} of at least one, and got {points!r}")
+        raise ValueError(f"points: expected {{name: point}} of at least one, and got {points!r}")
     given = {"flops": [flops], "bandwidth": [bandwidth]}
-    for name, place in points.items():
-        if np.shape(place) != (2,):
+    for name, point in points.items():
+        if np.shape(point) != (2,):
             expected = "(operations for each byte, operations a second)"
-            raise ValueError(f"points, {name!r}: expected {expected}, and got {place!r}")
-        given[f"points, {name!r}"] = place
+            raise ValueError(f"points, {name!r}: expected {expected}, and got {point!r}")
+        given[f"points, {name!r}"] = point
     for name, numbers in given.items():
         for odd in (n for n in numbers if not (isinstance(n, Real) and 0 < n < np.inf)):
             raise ValueError(f"{name}: expected a finite number above 0, and got {odd!r}")

@@ -1,6 +1,7 @@
 """How things look: each role its colour, each state its mark, defined here and nowhere else.
 
-Colours say whose a cell is, marks say what happened to it, so every picture also reads in grey.
+A colour says which edge a cell is on, and a mark says what happened to it, so every picture also
+reads in grey.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
 CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
 UNMOVED = "#eaf0f7"  # a tenth of a key's colour, lighter than any change in grey too
 VEILED = 0.5  # what is left of ink under a veil
-FIRST_INK = "#eeeef0"  # a weight of nothing; a cell that was computed is never paper white
+FIRST_INK = "#eeeef0"  # a weight of 0: a cell that was computed is never white
 
 STATES = {
     "new": "new",
@@ -45,7 +46,7 @@ STATES = {
     "to come": "still to come",
 }
 
-# Curves and bars are told apart by dash and marker too.
+# Curves differ in dash and marker, too.
 SERIES = (
     ("#1b1b1f", "-", "o"),
     ("#0b7a75", "--", "s"),

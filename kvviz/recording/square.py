@@ -19,7 +19,7 @@ class Square:
     """One head's attention at one step: N columns, of which Tq rows are computed in this step.
 
     Attributes:
-        tokens: N texts, as the tokenizer decodes them: whose key stands in each column.
+        tokens: N texts, as the tokenizer decodes them; the key in each column belongs to this one.
         column_states: N states of the keys: "new", "recomputed" (an earlier step computed it, too),
             "read" (from the cache), "earlier" (read, but not the key this recording saw written
             there: it is from an earlier prompt, or was moved), "pad", "empty" (a slot with nothing
