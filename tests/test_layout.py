@@ -59,6 +59,7 @@ def test_the_legend_is_that_of_the_columns_drawn():
 def test_values_get_room_for_labels_only_where_their_order_is_another():
     usual, moved = plan([decode(7)]), plan([keys_in_front(7)])
     assert moved.below - usual.below == pytest.approx(VALUE_LABELS)
+    assert moved.panel_height - usual.panel_height == pytest.approx(VALUE_LABELS, abs=2)
     assert (moved.width, moved.cell, moved.edge) == (usual.width, usual.cell, usual.edge)
 
 

@@ -16,7 +16,18 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
-from squares import Run, chunk, decode, padded, plain, prefill, square, static, window
+from squares import (
+    Run,
+    chunk,
+    decode,
+    keys_in_front,
+    padded,
+    plain,
+    prefill,
+    square,
+    static,
+    window,
+)
 
 import kvviz as kv
 from kvviz.drawing import style
@@ -215,7 +226,7 @@ def test_no_picture_is_wider_than_the_cap_and_what_is_left_out_is_said(n):
     assert (f"columns 0 to {n - 81} left out" in pair.sentence) == (n > 80)
 
 
-CROWDED = [chunk(), window(), static(), padded(), decode(gap=0.13), prefill(11)]
+CROWDED = [chunk(), window(), static(), padded(), decode(gap=0.13), prefill(11), keys_in_front(13)]
 CROWDED += [make(n) for make in (plain, decode) for n in (3, 23, 37)]
 
 
