@@ -24,7 +24,7 @@ def measure(call) -> float:
 
 def draw(walk) -> kv.Picture:
     """The picture that the stepper shows now, turned into pixels by matplotlib."""
-    return kv.Picture(walk._frames.figure(walk._frames._squares(*walk._key)), "")
+    return kv.Picture(walk._frames.make_figure(walk._frames.squares(*walk._key)), "")
 
 
 def measure_pairs(run) -> list[tuple[float, float]]:

@@ -21,7 +21,7 @@ from tools.notebooks import ROOT, canonical, execute, text_of
 TWIN = "<img alt=\"{}\" src='data:image/png;base64,{}'>"
 PICTURE = f"""
 from IPython.display import HTML, display
-display(HTML({TWIN.format("1 row asks 10", "AAAA")!r}))
+display(HTML({TWIN.format("1 row attends to 10", "AAAA")!r}))
 """
 REAL = {"text/plain": "<IPython.core.display.HTML object>"}
 
@@ -39,8 +39,8 @@ NOTEBOOKS = {
     "number-edited": [("print(f'{23900:,}')", [stdout("23,901\n")])],
     "number-edited-but-ignored": [("print(f'{23900:,}')", [stdout("23,901\n")])],
     "output-stripped": [("print(f'{23900:,}')", [])],
-    "other-pixels": [(PICTURE, [picture("1 row asks 10", "BBBB+/==")])],
-    "other-words": [(PICTURE, [picture("1 row asks 9", "AAAA")])],
+    "other-pixels": [(PICTURE, [picture("1 row attends to 10", "BBBB+/==")])],
+    "other-words": [(PICTURE, [picture("1 row attends to 9", "AAAA")])],
     "warns": [("import warnings\nwarnings.warn('old', FutureWarning)", [])],
     "raises": [("1 / 0", [])],
     "kernel-dies": [("import os\nos._exit(1)", []), ("print(1)", [stdout("1\n")])],

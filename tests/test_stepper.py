@@ -17,10 +17,11 @@ from PIL import Image
 from small import cached_loop, gemma3, llama, plain_loop, prompt
 
 import kvviz as kv
-from kvviz.drawing import layout, picture, style
-from kvviz.drawing import raster as sheet
-from kvviz.drawing import square as draw
+from kvviz.drawing import layout, raster, style
+from kvviz.drawing.layout import Room
+from kvviz.drawing.marks import find_cells
 from kvviz.drawing.picture import Picture
+from kvviz.drawing.sentences import describe
 from kvviz.widgets import frames
 from kvviz.widgets.stepper import Stepper
 
@@ -33,6 +34,7 @@ MADE = {
     "window": squares.window(),
     "static": squares.static(),
     "padded": squares.padded(),
+    "keys in front": squares.keys_in_front(),
     "not kept": squares.decode(weights=None),
     "doubtful": squares.decode(gap=0.1),
     "odd words": squares.decode(3, tokens=["costs $5 and $6", "\n", " 語"]),
@@ -253,19 +255,18 @@ def alike(png: bytes, other: bytes) -> bool:
 @pytest.mark.parametrize("kind", MADE)
 def test_a_frame_is_the_picture(kind):
     for span in (None, 23):
-        drawn = Picture.from_square(MADE[kind], span=span)
-        press = frames.Press(Picture.from_square(MADE[kind], span=span).figure)
+        drawn = kv.draw_step(MADE[kind], span=span)
+        press = frames.Press(kv.draw_step(MADE[kind], span=span).figure)
+        plan = layout.plan([MADE[kind]], Room(span=span))
         for _ in range(2):  # words rendered, and stamped
-            with style.scope():
-                layout.grid([MADE[kind]], span=span, on=press.sheets)
-                assert alike(press.png(), drawn.png())
+            assert alike(press.print(plan), drawn.png())
 
 
 def test_another_picture_is_told_apart():
-    one, other = (Picture.from_square(MADE[kind], span=13) for kind in ("decode", "chunk"))
+    one, other = (kv.draw_step(MADE[kind], span=13) for kind in ("decode", "chunk"))
     assert not alike(one.png(), other.png())
     shares = squares.weights(7)[:, ::-1]  # other ink in one row
-    moved = Picture.from_square(squares.decode(shares=shares), span=13)
+    moved = kv.draw_step(squares.decode(shares=shares), span=13)
     assert not alike(one.png(), moved.png())
 
 
@@ -274,7 +275,7 @@ def test_a_steppers_frames_are_its_figures_drawn_the_slow_way(cached, plain):
         walk = kv.stepper(cached, plain, layer=1, head=2, beside=beside)
         for walk.cached in (True, False):
             for walk.step in (0, 3, 6):
-                figure = walk._frames.figure(walk._frames._squares(*walk._key))
+                figure = walk._frames.make_figure(walk._frames.squares(*walk._key))
                 assert alike(walk.frame, Picture(figure, "").png())
 
 
@@ -291,14 +292,14 @@ def test_frames_do_not_depend_on_which_were_drawn_before(cached, plain):
 @pytest.mark.parametrize("more", [0, 4])
 def test_the_legend_names_what_is_drawn(kind, more):
     square, span = MADE[kind], len(MADE[kind].column_states) + more
-    figure = Picture.from_square(square, span=span).figure
+    figure = kv.draw_step(square, span=span).figure
     drawn = {a.get_gid().split(":")[1] for a in figure.axes[-1].collections}
-    assert frames.states(square, span) & style.STATES.keys() == drawn
+    assert square.legend(span) & style.STATES.keys() == drawn
 
 
 def test_one_legend_for_all_steps(cached, plain):
     walk = kv.stepper(cached, plain)
-    assert walk._frames._room["states"] >= {
+    assert walk._frames.room.states >= {
         "new",
         "recomputed",
         "read",
@@ -306,18 +307,18 @@ def test_one_legend_for_all_steps(cached, plain):
         "not computed",
         "ink",
     }
-    assert "recomputed" not in kv.stepper(cached)._frames._room["states"]
+    assert "recomputed" not in kv.stepper(cached)._frames.room.states
 
 
 def test_a_layer_that_says_more_has_the_same_size_as_the_others():
     run = recorded(cached_loop, gemma3(), prompt(PROMPT))
     run[6].gaps[0] = 0.5  # a window's columns and a doubt: one line more than the others have
     walk = kv.stepper(run)
-    assert {"dropped", "read"} <= walk._frames._room["states"]
-    assert walk._frames._room["least"] == 3
+    assert {"dropped", "read"} <= walk._frames.room.states
+    assert walk._frames.room.lines == 3
     for layer, step in ((0, 6), (1, 6), (0, 0)):
-        squares = walk._frames._squares(True, layer, 0, step)
-        assert Picture(walk._frames.figure(squares), "").height == walk.size[1]
+        squares = walk._frames.squares(True, layer, 0, step)
+        assert Picture(walk._frames.make_figure(squares), "").height == walk.size[1]
 
 
 def test_the_room_for_the_sentence_is_that_of_the_longest(cached, plain):
@@ -356,7 +357,7 @@ def test_two_hundred_steps_leave_memory_flat_and_no_figure_open(cached, plain):
     assert walked(walk, 200) - before < 8
     assert pyplot.get_fignums() == []
     assert len(walk._frames._kept) <= frames.KEPT
-    assert len(walk._frames._press._ink._stamps) <= sheet.STAMPS
+    assert len(walk._frames._press._ink._stamps) <= raster.STAMPS
     walk.close()
     assert not walk._frames._kept
 
@@ -407,12 +408,10 @@ def test_the_page_asks_nobody_but_python():
 
 
 def test_said_and_drawn_are_one(cached, plain):
-    assert (
-        picture.said([cached[2].square(0, 1)])
-        == kv.draw_step(cached, step=2, layer=0, head=1).sentence
-    )
-    artists = Picture.from_square(cached[2].square(0, 1)).figure.axes[0].collections
-    assert ("keys", 6) in draw.cells(artists)
+    square = cached[2].square(0, 1)
+    assert describe([square], 0) == kv.draw_step(cached, step=2, layer=0, head=1).sentence
+    artists = kv.draw_step(square).figure.axes[0].collections
+    assert ("keys", 6) in find_cells(artists)
 
 
 # -- pointing at a cell, and all heads -----------------------------------------------------------

@@ -10,7 +10,7 @@ import traitlets
 
 from kvviz import count
 from kvviz.arguments import check_whole
-from kvviz.drawing import picture
+from kvviz.drawing import charts, picture
 
 PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes per number
 
@@ -74,7 +74,7 @@ class MemoryPanel(widgets.VBox):
             title += f", {self._share} the weights"
             levels = {"weights": self._weights / 2**20}
             highlight = ["cache"] if self.bytes > self._weights else []
-        return picture.draw_bars(
+        return charts.draw_bars(
             {"cache": self.bytes / 2**20},
             title=title,
             xlabel="MiB held",

@@ -11,7 +11,7 @@ import anywidget
 import traitlets
 
 from kvviz.arguments import check_whole
-from kvviz.drawing import picture
+from kvviz.drawing import figures, picture
 from kvviz.recording.run import Run
 from kvviz.widgets import page
 from kvviz.widgets.frames import Frames
@@ -168,7 +168,7 @@ class Stepper(anywidget.AnyWidget):
             steps = range(first, min(first + many, self._steps))
             if many * self.runs[self.cached][steps[-1]].visible <= STRIP_COLUMNS:
                 break
-        return picture.draw_filmstrip(
+        return figures.draw_filmstrip(
             self.runs.get(True, self.runs[self.cached]),
             uncached=self.runs[False] if len(self.runs) > 1 else None,
             steps=steps,
