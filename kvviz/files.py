@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Write files completely or not at all."""
 
 from __future__ import annotations
 
@@ -41,5 +41,6 @@ def check_folder(path) -> Path:
     """
     path = Path(path)
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: expected a folder to write into, and got none there")
+        expected = f"expected a folder to write into, but {path.parent} doesn't exist"
+        raise FileNotFoundError(f"{path}: {expected}")
     return path
