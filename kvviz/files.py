@@ -41,6 +41,5 @@ def check_folder(path) -> Path:
     """
     path = Path(path)
     if not path.parent.is_dir():
-        expected = f"expected a folder to write into, but {path.parent} doesn't exist"
-        raise FileNotFoundError(f"{path}: {expected}")
+        raise FileNotFoundError(f"{path}: expected a folder, but {path.parent} isn't one")
     return path

@@ -169,7 +169,7 @@ class Forge(nn.Module):
 
         Args:
             ids: (B, Tq) int64, the tokens that follow those held: a prompt, a chunk or one token.
-            cache: it's read, and holds `ids` too afterwards. A class of yours needs `get` and
+            cache: it's read, and afterwards holds `ids` too. Your own cache class needs `get` and
                 `update`. Without a cache, positions start at 0.
 
         Raises:

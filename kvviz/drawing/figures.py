@@ -103,7 +103,7 @@ def draw_filmstrip(
         raise ValueError(f"steps: expected several, such as range({steps}), but got {steps!r}")
     steps = list(range(min(len(run), FEW)) if steps is None else steps)
     if not steps:
-        raise ValueError("steps: expected at least one step, but got an empty list")
+        raise ValueError("steps: expected at least one step")
     runs = [run] if uncached is None else [uncached, run]
     strips = [[pick_square(each, step, layer, head, sequence) for step in steps] for each in runs]
     squares = [square for strip in strips for square in strip]

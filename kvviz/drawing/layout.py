@@ -174,7 +174,7 @@ def plan(
 
 
 def find_room(pictures: Sequence[Sequence[Square]]) -> Room:
-    """The low room that fits all of `pictures`, each of which has one or two squares."""
+    """A `Room` with `low` set that fits all `pictures`, each with one or two squares."""
     squares = [square for picture in pictures for square in picture]
     room = Room(
         span=_count_columns(squares),

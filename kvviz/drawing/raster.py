@@ -1,4 +1,4 @@
-"""A fast canvas: `Sheet` collects what a square is painted with, and `Ink` makes pixels of it.
+"""A fast canvas: `Sheet` collects what is painted, and `Ink` turns it into pixels.
 
 An Axes makes an Artist of every word and lays it out again for each drawing. On a sheet, a word is
 only a record: the pixels it covers are rendered once and kept as a stamp that works in any colour.
@@ -24,7 +24,7 @@ from matplotlib.transforms import Affine2D
 from kvviz.drawing.marks import Cells
 
 STAMPS = 2000  # words remembered
-PARTS = re.compile(r"[ 0-9]|[^ 0-9]+")  # of a line; ten digits' stamps do for all numbers
+PARTS = re.compile(r"[ 0-9]|[^ 0-9]+")  # of a line: one stamp per digit serves all numbers
 TO_LEFT = {"left": 0, "center": 0.5, "right": 1}  # from left to anchor, in widths
 
 

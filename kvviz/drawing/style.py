@@ -26,7 +26,7 @@ ROLES = {
 TEXT, QUIET, FAINT = "#1b1b1f", "#545457", "#727277"
 LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
 CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
-UNMOVED = "#eaf0f7"  # a tenth of a key's colour: lighter than any change, in grey too
+UNMOVED = "#eaf0f7"  # a tenth of a key's colour: lighter than any change, even in grey
 VEILED = 0.5  # how much of the ink shows through a veil
 FIRST_INK = "#eeeef0"  # for a weight of 0: a cell that was computed is never white
 

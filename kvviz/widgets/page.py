@@ -59,11 +59,11 @@ def embed(stepper) -> str:
     still = bundle.get("text/html") or f"<p>{html.escape(bundle['text/plain'])}</p>"
     content = collect(stepper)
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
-    layers = ", ".join(
-        f"{layer} (heads {' and '.join(map(str, heads))})"
+    held = ", ".join(
+        f"layer {layer} (head{'s' * (len(heads) > 1)} {' and '.join(map(str, heads))})"
         for layer, heads in content["state"]["_about"]["heads"]
     )
-    limit = f"<p>This page holds layer {layers} of the recording, and no view of all heads.</p>"
+    limit = f"<p>This page holds only part of the recording: {held}. It can't show all heads.</p>"
     return (
         f'<div><noscript>{still}</noscript>\n<script type="application/json">{data}</script>\n'
         f"<script>\n{(HERE / 'page.js').read_text()}</script>{limit}</div>"

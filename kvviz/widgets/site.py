@@ -88,7 +88,7 @@ def find_title(nb: NotebookNode) -> str:
 
 
 def run(nb: NotebookNode, folder: Path) -> None:
-    """Run all cells, and replace each stepper on show with one that needs no kernel."""
+    """Run all cells, and replace each displayed stepper with one that needs no kernel."""
     nb.cells.append(v4.new_code_cell(COLLECT))
     NotebookClient(
         nb,

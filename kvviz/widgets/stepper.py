@@ -244,7 +244,7 @@ def check_recording(name: str, run) -> None:
         raise ValueError(f"{name}: this recording has no steps; run a loop inside `with kv.record`")
     if not all(step.kept.get("attention") for step in run):
         raise ValueError(
-            f"{name}: attention was not kept in this recording: record(..., keep=('attention',))"
+            f"{name}: attention was not kept in this recording; record it with keep=('attention',)"
         )
 
 
