@@ -15,7 +15,7 @@ from kvviz.recording.square import Square
 
 
 def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
-    """The picture as a figure: an Axes for each square, and the legend's Axes last.
+    """The picture as a figure: one Axes for each square, and the legend's Axes last.
 
     The first `veil` columns and rows are pale.
     """
@@ -72,7 +72,7 @@ def _write_under(ax: Canvas, plan: Plan, panel: Panel) -> None:
 
 
 def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
-    """Which square this is, on the top left; how much the cache holds, at the end of the keys."""
+    """Which square this is, at the top left; how much the cache holds, at the end of the keys."""
     cell, top = plan.cell, (plan.above + plan.edge) / plan.cell
     if held := sentences.describe_held(square):
         middle = -plan.gap / cell - drawing.get_thickness(cell) / 2
@@ -86,7 +86,7 @@ def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
 
 
 def find_first_cell(ax: Axes) -> list[float]:
-    """Left, top and width of a square's first cell, in pixels of the picture as shown."""
+    """Left, top and width of a square's first cell, in pixels as displayed."""
     ax.apply_aspect()
     figure = ax.get_figure()
     scale = style.PIXELS / figure.dpi
