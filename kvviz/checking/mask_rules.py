@@ -23,6 +23,14 @@ def mask_missing(layer: LayerEvidence):
         return layer.cause("mask missing", says, _only_row(layer))
 
 
+def mask_looks_ahead(layer: LayerEvidence):
+    """Every row sees a fixed number of positions too many; with all of them, no mask at all."""
+    for ahead in range(1, layer.step.fed - 1):
+        if layer.gives(_ages(layer) >= -ahead):
+            says = f"each row could see {ahead} position{'s' * (ahead > 1)} after its own"
+            return layer.cause("mask looks ahead", says, _only_row(layer))
+
+
 def mask_from_the_top_left(layer: LayerEvidence):
     if layer.gives(_ages(layer) >= layer.fed_before):
         says = f"{_rows(layer)} saw from the first column on, as in a square"
@@ -87,6 +95,7 @@ def _window_slides(layer: LayerEvidence) -> bool:
 MASK_RULES = (
     attention_of_another_kind,
     mask_missing,
+    mask_looks_ahead,
     mask_from_the_top_left,
     own_key_not_seen,
     mask_with_a_hole,
