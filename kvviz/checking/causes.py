@@ -79,7 +79,7 @@ ADVICE = {
     "slot with zeros isn't enough.",
     "two reads differ": "`get` only reads: called twice, it must return the same, and afterwards "
     "the slot must hold what it held.",
-    "unexpected return value": "Look at the last line of that method.",
+    "unexpected return value": "Look at what that method returns.",
     "entry of another shape": "`get` must return what `update` was given: (sequences, key/value "
     "heads, tokens, head width).",
     "entry in another dtype": "`get` must return what `update` was given, in the same dtype.",
@@ -92,8 +92,8 @@ ADVICE = {
     "write missing": "Something was not written, or was taken out again.",
     "written twice": "Each token is written once. Look for a second call that fills the same "
     "cache; in a cache of your own, `update` replaces the entry and never adds to it.",
-    "write in the wrong position": "One write overwrote another. A new token goes after all that "
-    "are held.",
+    "write in the wrong position": "One token is where another should be: one write overwrote "
+    "another, or the wrong column was read. A new token goes after all that are held.",
     "new token not appended": "The next step doesn't have it either: the longer keys and values "
     "were dropped.",
     "past not appended": "`append` must return the past and then the new tokens.",

@@ -95,6 +95,7 @@ def columns_missing(layer: LayerEvidence):
     what = name_positions(missing)
     says = f"the cache did not hold {what} of the {n} fed before"
     if missing == list(range(n)):
+        says = f"the cache held nothing of the {n} fed before"
         if _never_held(layer, layer.step.layers):
             name = "write never happens"
         elif _never_held(layer, [layer.number]):

@@ -85,6 +85,10 @@ def entry_problem(layer, entry, stored):
         return None
     call, found = f"get({layer}) returned", parts(entry)
     if found is None or any(x.ndim != 4 for x in found):
+        if found and stored:
+            says = f"{call} keys of shape {tuple(found[0].shape)}; "
+            says += f"update was given {tuple(stored[0].shape)}"
+            return "entry of another shape", says, layer
         if stored is None:
             says = f"{call} {describe(entry)} before anything was written, expected None"
             return "not empty at first", says, layer
@@ -92,6 +96,9 @@ def entry_problem(layer, entry, stored):
     keys, values = found
     if keys.shape[2] != values.shape[2]:
         return _unequal(call, layer, found, stored)
+    if stored is None and not keys.shape[2]:
+        says = f"{call} an entry of no tokens before anything was written, expected None"
+        return "not empty at first", says, layer
     if stored is None:
         return None
     for name, x, was in zip(("keys", "values"), found, stored, strict=True):

@@ -156,6 +156,8 @@ class Trace:
             with contextlib.suppress(Exception):
                 self._before(name, *args, **kwargs)
             result = self._run(name, method, args, kwargs)
+            if name == "attend":  # what it was given could be used after all
+                self.problem = None
             self._note(return_problem(name, result))
             with contextlib.suppress(Exception):
                 self._after(name, result, *args, **kwargs)
@@ -185,12 +187,15 @@ class Trace:
             self.passes.append(Pass(self.calls))
         elif layer in self.passes[-1].kept["queries"]:
             self.passes.append(Pass(self.calls))
-        now, past = self.passes[-1], self._got.pop(layer, None)
+        now, was_read = self.passes[-1], layer in self._got
+        past = self._got.pop(layer, None)
         now.positions = self._positions
         for part, x in zip(SEEN, (query, keys, values), strict=False):
             now.kept[part][layer] = x.detach().to("cpu", torch.float32, copy=True)
         if is_filled(past):
             now.pasts[layer], now.before[layer] = past, past.keys.shape[2]
+        elif not was_read:  # the forge has its own way to the cache
+            now.before[layer] = max(0, keys.shape[2] - query.shape[2])
         if self._new is not None:
             now.news[layer] = self._new
         self._new = None

@@ -27,6 +27,7 @@ from kvviz.checking.time_limit import StillRunning
 from kvviz.checking.trace import Pass, Trace, Unusable, watched_class
 from kvviz.checking.verdict import Finding, Verdict
 
+MAKING = "while the cache was made"
 WRONG_ORDER = (
     "Nothing differs here, in chunks either: each key carries its position, and a sum has no order."
 )
@@ -74,7 +75,6 @@ class Trial:
 
     def begin(self, what):
         """A new forge and a new cache, watched from now on."""
-        self.doing = "while the cache was made"
         self.trace = None
         cache, forge = self.new_cache(), self.right.build(self.forge_class)
         self.trace = Trace(forge)
@@ -82,6 +82,7 @@ class Trial:
         return cache
 
     def new_cache(self):
+        self.doing = MAKING
         return self.cache_class(len(self.right.forge.layers))
 
     def feed(self, text, sizes, reference, what="", others=None) -> Feeding:
@@ -108,8 +109,9 @@ class Trial:
         self.doing = "right after reset"
         held = {layer: cache.get(layer) for layer in range(len(right.forge.layers))}
         self.left |= {layer: entry for layer, entry in held.items() if entry is not None}
+        second = self.new_cache()
         self.doing = "in a second cache"
-        right.build(self.forge_class)(other.text.clone(), self.new_cache())
+        right.build(self.forge_class)(other.text.clone(), second)
         others = {"stale cache": earlier.whole, "state shared between caches": other.whole}
         return self.feed(right.text, sizes, right.reference, what, others)
 
@@ -181,25 +183,26 @@ class Trial:
 
     def explain(self, error) -> Verdict:
         """An error may only follow from a mistake before it: then that is the cause."""
-        lines, says = own_lines(error), self.tell(error)
+        lines, says = shorten(own_lines(error)), self.tell(error)
         cause = attempt(self.earlier_mistake).result
         if cause is not None and cause.name == UNKNOWN and lines:
             raised = Cause("raised", says, lines=f"{lines}\nBefore that, {cause.says}")
             return Verdict.from_cause(raised)
         if cause is None:
             name = self.trace.failed.partition("(")[0] if self.trace else ""
-            if self.doing == "while the cache was made":
+            if self.doing == MAKING:
                 name = "__init__"
-            lines = "\n".join(filter(None, (lines or CALLED.get(name, ""), self.hint(name))))
+            lines = "\n".join(filter(None, (lines or CALLED.get(name, ""), self.hint(name, error))))
             return Verdict.from_cause(Cause("raised", says, lines=lines))
         if isinstance(error, Unusable):
             return Verdict.from_cause(cause)
         more = f"{lines}\n" if lines else ""
         return Verdict.from_cause(cause, advice=f"{cause.advice}\nThen {says}\n{more}".rstrip())
 
-    def hint(self, method) -> str:
+    def hint(self, method, error) -> str:
         """What `get` must do where nothing is held."""
-        if method != "get" or self.trace.has_written:
+        is_missing = isinstance(error, (LookupError, AttributeError, TypeError))
+        if method != "get" or not is_missing or self.trace.has_written:
             return ""
         return (
             f"{'After a reset' if 'reset' in self.doing else 'At first'}, `get` must return None."
@@ -211,10 +214,11 @@ class Trial:
             says = " ".join(str(error).split())
         except Exception:
             says = "(its message can't be shown)"
-        if isinstance(error, StillRunning):
-            return f"{says}{self.doing and ', '}{self.doing}"
         failed = f", in {self.trace.failed}" if self.trace and self.trace.failed else ""
-        return f"it raised {type(error).__name__}: {says}{failed}{self.doing and ', '}{self.doing}"
+        when = f"{failed}{self.doing and ', '}{self.doing}"
+        if isinstance(error, StillRunning):
+            return f"{says}{when}"
+        return f"it raised {type(error).__name__}: {says}{when}"
 
     def earlier_mistake(self) -> Cause | None:
         """What was wrong before an error; looking for it may raise once more."""
@@ -234,14 +238,21 @@ class Trial:
 
 
 def is_stub_error(error) -> bool:
-    """Whether a method of the learner's was left as it was: its first line raises."""
+    """Whether a method of the learner's was left as it was: raising is the first thing it does."""
     if not isinstance(error, NotImplementedError) or error.__traceback__ is None:
         return False
     last = error.__traceback__
     while last.tb_next:
         last = last.tb_next
-    code = last.tb_frame.f_code
-    if code.co_code[last.tb_lasti] != dis.opmap["RAISE_VARARGS"]:
-        return False
-    body = [line for *_, line in code.co_lines() if line and line > code.co_firstlineno]
-    return last.tb_lineno == min(body, default=last.tb_lineno)
+    done = [each for each in dis.get_instructions(last.tb_frame.f_code) if each.offset]
+    done = [each.opname for each in done if each.offset <= last.tb_lasti]
+    return done[-1:] == ["RAISE_VARARGS"] and all(name in _TO_RAISE for name in done[:-1])
+
+
+_TO_RAISE = "RESUME NOP CACHE EXTENDED_ARG COPY_FREE_VARS MAKE_CELL PUSH_NULL PRECALL CALL".split()
+_TO_RAISE += "LOAD_GLOBAL LOAD_NAME LOAD_CONST".split()
+
+
+def shorten(lines: str) -> str:
+    """Lines without repetitions, as of a method that calls itself; the last six of them."""
+    return "\n".join(list(dict.fromkeys(lines.splitlines()))[-6:])
