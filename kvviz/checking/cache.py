@@ -15,11 +15,12 @@ import torch
 from kvviz.arguments import check_whole
 from kvviz.checking.causes import Cause
 from kvviz.checking.further import try_further
-from kvviz.checking.learner_code import is_unwritten, own_lines
+from kvviz.checking.learner_code import own_lines
 from kvviz.checking.loop import LEAST_NEW
 from kvviz.checking.right_forge import RightForge
+from kvviz.checking.stubs import is_stub, is_stub_error
 from kvviz.checking.time_limit import StillRunning, attempt_within
-from kvviz.checking.trial import Trial, is_stub_error
+from kvviz.checking.trial import Trial
 from kvviz.checking.verdict import Verdict
 from kvviz.forge import Forge, KVCache
 
@@ -123,7 +124,7 @@ def _judge(trial: Trial) -> Verdict:
         says = f"{trial.given_class.__name__} has no method {missing[0]!r}"
         needs = f"a cache needs {', '.join(NEEDED)}"
         return Verdict.from_cause(Cause("raised", says, lines=needs))
-    if own and all(map(is_unwritten, own)):
+    if own and all(map(is_stub, own)):
         return Verdict.from_cause(NOT_DONE)
     verdict = trial.judge()
     return try_further(trial, verdict) if verdict.passed else verdict

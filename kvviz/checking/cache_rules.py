@@ -82,10 +82,11 @@ def _all_in(keys, right) -> bool:
 
 
 def other_rows(layer: LayerEvidence):
-    """More rows than were fed: the whole text again, or something else."""
+    """More rows than were fed: the whole text again, in one go, or something else."""
     n = max(layer.query.shape[1], getattr(layer.step, "rows", 0))
     text = layer.reference.whole.queries[layer.number][layer.sequence][:, : layer.end]
-    name = UNKNOWN if layer.differs(layer.query, text) else "cache never read"
+    is_whole = n == layer.end > layer.step.fed and not layer.differs(layer.query, text)
+    name = "cache never read" if is_whole else UNKNOWN
     says = f"{n} row{'s were' if n > 1 else ' was'} computed for {layer.step.fed} fed"
     return layer.cause(name, says)
 

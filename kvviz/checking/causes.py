@@ -87,6 +87,9 @@ ADVICE = {
     "the two was cut, or not written.",
     "empty columns": "A buffer has room for more than it holds: return only the columns that were "
     "written.",
+    "cache not used": "Every call began without a past: pass the cache on to where keys and values "
+    "are read.",
+    "held miscounts": "`held` is how many tokens the cache holds: read it from the tensors.",
     "write never happens": "What attention returns must be in the slot at the next call, and come "
     "out of it: look at `update`, and at `get`.",
     "write missing": "Something was not written, or was taken out again.",

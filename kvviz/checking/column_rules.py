@@ -6,7 +6,13 @@ Queries are right. Each rule says what it looks at, and what else would leave th
 from __future__ import annotations
 
 from kvviz.checking.causes import UNKNOWN
-from kvviz.checking.columns import find_precision, list_positions, match_columns, name_positions
+from kvviz.checking.columns import (
+    count,
+    find_precision,
+    list_positions,
+    match_columns,
+    name_positions,
+)
 from kvviz.checking.evidence import LayerEvidence
 from kvviz.checking.query_rules import key_at_another_position
 
@@ -26,9 +32,9 @@ def unequal_lengths(layer: LayerEvidence):
     n_keys, n_values = layer.columns.keys.shape[1], layer.columns.values.shape[1]
     if n_keys != n_values:
         who = "came out of the cache" if layer.held else "reached attention"
-        says = f"{n_keys} keys and {n_values} values {who}"
+        says = f"{count(n_keys, 'key')} and {count(n_values, 'value')} {who}"
         if (past := layer.entry("pasts")) and past[0].shape[1] == past[1].shape[1]:
-            says = f"append gave attention {n_keys} keys and {n_values} values"
+            says = f"append gave attention {count(n_keys, 'key')} and {count(n_values, 'value')}"
         return layer.cause("keys and values of unequal length", says)
 
 
@@ -68,19 +74,28 @@ def past_not_appended(layer: LayerEvidence):
     columns, own = layer.columns, list(range(layer.fed_before, layer.end))
     if columns.is_paired and columns.found == own and layer.fed_before:
         if (past := layer.entry("pasts")) and past[0].shape[1] == layer.fed_before:
-            says = f"the cache returned {layer.fed_before} tokens, and attention saw only "
+            says = f"the cache returned {count(layer.fed_before, 'token')}, and attention saw only "
             says += f"{name_positions(own)}, just fed"
             return layer.cause("past not appended", says, 0)
 
 
 def newest_not_seen(layer: LayerEvidence):
-    """Left out of the cache, or only of what attention saw? The next step tells."""
+    """Left out of the cache, or only of what attention saw? What `update` was given tells.
+
+    Where that wasn't seen, the next step does.
+    """
     columns, name = layer.columns, "own key left out"
     if not columns.is_paired or columns.missing != list(range(layer.fed_before, layer.end)):
         return None
-    later = layer.run[layer.index + 1 :]
+    given, later = layer.entry("given"), layer.run[layer.index + 1 :]
     later = [step for step in later if layer.number in step.layers]
-    if later and later[0].keys[layer.number].shape[2] <= columns.keys.shape[1]:
+    if given is not None:
+        is_dropped = given[0].shape[1] <= columns.keys.shape[1]
+    elif later:
+        is_dropped = later[0].keys[layer.number].shape[2] <= columns.keys.shape[1]
+    else:  # attention raised at once, with what `append` had returned
+        is_dropped = layer.output is None
+    if is_dropped:
         name = "new token not appended"
     newest = name_positions(columns.missing)
     says = f"attention did not see the keys and values of {newest}, just fed"
@@ -96,6 +111,9 @@ def columns_missing(layer: LayerEvidence):
     says = f"the cache did not hold {what} of the {n} fed before"
     if missing == list(range(n)):
         says = f"the cache held nothing of the {n} fed before"
+        if not getattr(layer.step, "was_read", True):
+            says = "forward never called `get` of the cache it was given"
+            return layer.cause("cache not used", says)
         if _never_held(layer, layer.step.layers):
             name = "write never happens"
         elif _never_held(layer, [layer.number]):
@@ -103,7 +121,7 @@ def columns_missing(layer: LayerEvidence):
     elif missing == list(range(len(missing))) and len(missing) < n and _slides(layer):
         name = "window nobody asked for"
     if len(columns.expected) > n and name == "write missing":  # the cache had it, attention not
-        says = f"the cache returned {n} tokens, and attention did not see {what} of them"
+        says = f"the cache returned {count(n, 'token')}, and attention did not see {what} of them"
         name = "past not appended" if layer.entry("pasts") else name
     return layer.cause(name, says, missing[0])
 
@@ -114,7 +132,7 @@ def _never_held(layer: LayerEvidence, layers) -> bool:
 
 
 def _slides(layer: LayerEvidence) -> bool:
-    """Whether a later step has lost more of the oldest tokens; true if there is none to look at."""
+    """Whether the next step has lost more of the oldest tokens; false if there is none."""
     n = layer.columns.keys.shape[1]
     later = [step for step in layer.run[layer.index + 1 :] if layer.number in step.layers]
     seen = layer.held == layer.fed_before
@@ -122,18 +140,19 @@ def _slides(layer: LayerEvidence) -> bool:
         (step.kept["keys"][layer.number].shape[2] if seen else step.before.get(layer.number, 0))
         for step in later
     ]
-    return not counts or counts[0] <= n
+    return bool(counts) and counts[0] <= n
 
 
 def columns_repeated(layer: LayerEvidence):
     columns = layer.columns
     if not columns.is_paired or not (repeated := columns.repeated):
         return None
-    says = f"the cache held {name_positions(repeated)} more than once"
+    who = "attention saw" if layer.held == layer.fed_before else "the cache held"
+    says = f"{who} {name_positions(repeated)} more than once"
     if missing := columns.missing:
         says += f", and {name_positions(missing)} not at all"
         return layer.cause("write in the wrong position", says, missing[0])
-    says += f": {len(columns.found)} columns, expected {len(columns.expected)}"
+    says += f": {count(len(columns.found), 'column')}, expected {len(columns.expected)}"
     return layer.cause("written twice", says, repeated[0])
 
 
@@ -155,7 +174,7 @@ def unwritten_columns(layer: LayerEvidence):
         return None
     empty = (columns.keys == 0).all(2).all(0) & (columns.values == 0).all(2).all(0)
     if int(empty.sum()) == extra:
-        says = f"the cache returned {extra + expected} columns, {extra} of them zeros"
+        says = f"the cache returned {count(extra + expected, 'column')}, {extra} of them zeros"
         return layer.cause("empty columns", says, int(empty.nonzero()[0]))
 
 
@@ -200,7 +219,7 @@ def other_columns(layer: LayerEvidence):
     columns, n, expected = layer.columns, layer.columns.keys.shape[1], len(layer.columns.expected)
     if n != expected:
         who = "attention saw" if layer.held == layer.fed_before else "the cache held"
-        return layer.cause(UNKNOWN, f"{who} {n} columns, expected {expected}")
+        return layer.cause(UNKNOWN, f"{who} {count(n, 'column')}, expected {expected}")
     keys_differ = layer.differs(*columns.pairs[0])
     name, matched = ("key", columns.keys_of) if keys_differ else ("value", columns.values_of)
     position = columns.expected[next((i for i, column in enumerate(matched) if column != i), 0)]

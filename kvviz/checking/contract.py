@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kvviz.checking.columns import count
 from kvviz.forge import KVEntry
 
 CALLED = {
@@ -115,10 +116,10 @@ def entry_problem(layer, entry, stored):
 def _unequal(call, layer, found, stored):
     """Keys and values of different lengths: which of them is short, and who made it so."""
     n_keys, n_values = (x.shape[2] for x in found)
-    says = f"{call} {n_keys} keys and {n_values} values"
+    says = f"{call} {count(n_keys, 'key')} and {count(n_values, 'value')}"
     if stored is not None:
         were = tuple(x.shape[2] for x in stored)
-        says += f"; update was given {were[0]} keys and {were[1]} values"
+        says += f"; update was given {were[0]} and {were[1]}"
     return "keys and values of unequal length", says, layer
 
 
@@ -131,7 +132,7 @@ def return_problem(method, value):
     if method == "append" and parts(value) is None:
         return UNEXPECTED, f"append returned {describe(value)}, expected a KVEntry", None
     if method == "append" and (lengths := [x.shape[2] for x in parts(value)])[0] != lengths[1]:
-        says = f"append returned {lengths[0]} keys and {lengths[1]} values"
+        says = f"append returned {count(lengths[0], 'key')} and {count(lengths[1], 'value')}"
         return "keys and values of unequal length", says, None
     if method == "mask" and value is not None:
         if not isinstance(value, Tensor) or value.dtype != torch.bool:

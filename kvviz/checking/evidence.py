@@ -178,9 +178,11 @@ class LayerEvidence:
     @property
     def first_difference(self) -> str | None:
         """What differs first, in the order in which the numbers flow; None if nothing does."""
+        if getattr(self.step, "rows", 0) > self.step.fed:  # a call that ran over its tokens again
+            return "rows"
         if self.fed_before == 0 < self.held:
             return "start"
-        if self.query.shape[1] != self.step.fed or getattr(self.step, "rows", 0) > self.step.fed:
+        if self.query.shape[1] != self.step.fed:
             return "rows"
         if self.held != self.fed_before:
             return "held"

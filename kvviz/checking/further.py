@@ -44,8 +44,16 @@ def more_tokens(trial) -> Cause | None:
     right = trial.right
     if right.further.fed == right.text.shape[1]:
         return None
-    trial.begin("")
-    return _compare(trial, right.further, right.further_sizes)
+    cache = trial.begin("")
+    return _compare(trial, right.further, right.further_sizes) or _compare_held(cache, right)
+
+
+def _compare_held(cache, right) -> Cause | None:
+    """The cache's own count, where it has one that is a number."""
+    held, fed = attempt(getattr, cache, "held", None).result, right.further.fed
+    if type(held) is int and held != fed:
+        return Cause("held miscounts", f"held is {held}, and {fed} tokens were fed")
+    return None
 
 
 def batch_of_two(trial) -> Cause | None:

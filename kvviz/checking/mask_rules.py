@@ -17,6 +17,14 @@ def attention_of_another_kind(layer: LayerEvidence):
         return other_outputs(layer)
 
 
+def output_not_a_number(layer: LayerEvidence):
+    """Keys, values and queries are numbers: a row that may see no column has no weights."""
+    if layer.output.isnan().any():
+        position = layer.fed_before + int(layer.output.isnan().amax((0, 2)).nonzero()[0])
+        says = f"attention gave the row of position {position} no number"
+        return layer.cause("not a number", says, position)
+
+
 def mask_missing(layer: LayerEvidence):
     if layer.gives(torch.ones_like(_ages(layer), dtype=torch.bool)):
         says = f"{_rows(layer)} could see what comes after"
@@ -93,6 +101,7 @@ def _window_slides(layer: LayerEvidence) -> bool:
 
 
 MASK_RULES = (
+    output_not_a_number,
     attention_of_another_kind,
     mask_missing,
     mask_looks_ahead,

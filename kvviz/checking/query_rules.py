@@ -61,6 +61,8 @@ def _name_of_both(layer: LayerEvidence, given, true) -> str | None:
         if not any(given):
             return "rotation skipped"
         return "rotated backwards" if given == [-p for p in true] else UNKNOWN
+    if told is None and not any(given) and len(given) == 1:  # not rotated, or at position 0?
+        return UNKNOWN
     shifts = {ours - right for ours, right in zip(given, true, strict=True)}
     if given == list(range(len(given))):
         return "position restarts"

@@ -35,6 +35,7 @@ class Pass:
         pasts, news, given: layer -> the entry that `get` returned, the new one that `append` was
             given, and the one that `update` was given.
         positions: what `positions` returned; None if it wasn't called.
+        was_read: whether `get` was called, of any layer.
     """
 
     index: int
@@ -45,6 +46,8 @@ class Pass:
     news: dict = field(default_factory=dict)
     given: dict = field(default_factory=dict)
     positions: torch.Tensor | None = None
+    was_read: bool = False
+    rows_in_call: int = 0
 
     @property
     def keys(self) -> dict:
@@ -57,6 +60,11 @@ class Pass:
 
     @property
     def rows(self) -> int:
+        """Rows computed: of this pass, or of the whole call if it ran over its tokens again."""
+        return self.rows_in_call or self.n_queries
+
+    @property
+    def n_queries(self) -> int:
         return self.kept["queries"][self.layers[0]].shape[2]
 
     @property
@@ -125,13 +133,13 @@ class Trace:
     def _divide(self, ids, first, done):
         """Which of the tokens each pass of this call was fed."""
         passes = self.passes[first:]
-        rows = [each.rows for each in passes]
+        rows = [each.n_queries for each in passes]
         self.rows.append(sum(rows))
         if passes and sum(rows) <= ids.shape[1] and (len(passes) > 1 or not done):
             for each, part in zip(passes, ids[:, : sum(rows)].split(rows, dim=1), strict=True):
                 each.token_ids = part
         elif passes:
-            passes[-1].token_ids = ids
+            passes[-1].token_ids, passes[-1].rows_in_call = ids, sum(rows)
             self.passes[first:] = passes[-1:]
 
     def call(self, cache, name, method, args, kwargs):
@@ -189,6 +197,7 @@ class Trace:
             self.passes.append(Pass(self.calls))
         now, was_read = self.passes[-1], layer in self._got
         past = self._got.pop(layer, None)
+        now.was_read = now.was_read or was_read
         now.positions = self._positions
         for part, x in zip(SEEN, (query, keys, values), strict=False):
             now.kept[part][layer] = x.detach().to("cpu", torch.float32, copy=True)

@@ -6,7 +6,6 @@ further: with more tokens, with two caches in turn, and with a batch of two.
 
 from __future__ import annotations
 
-import dis
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +22,7 @@ from kvviz.checking.compare import (
 from kvviz.checking.contract import CALLED
 from kvviz.checking.learner_code import attempt, own_lines
 from kvviz.checking.probe import probe_cache
+from kvviz.checking.stubs import shorten
 from kvviz.checking.time_limit import StillRunning
 from kvviz.checking.trace import Pass, Trace, Unusable, watched_class
 from kvviz.checking.verdict import Finding, Verdict
@@ -235,24 +235,3 @@ class Trial:
                 return self.name_by_hand(found)
         named = self.name_by_hand(Cause("raised", ""))
         return None if named.name == "raised" else named
-
-
-def is_stub_error(error) -> bool:
-    """Whether a method of the learner's was left as it was: raising is the first thing it does."""
-    if not isinstance(error, NotImplementedError) or error.__traceback__ is None:
-        return False
-    last = error.__traceback__
-    while last.tb_next:
-        last = last.tb_next
-    done = [each for each in dis.get_instructions(last.tb_frame.f_code) if each.offset]
-    done = [each.opname for each in done if each.offset <= last.tb_lasti]
-    return done[-1:] == ["RAISE_VARARGS"] and all(name in _TO_RAISE for name in done[:-1])
-
-
-_TO_RAISE = "RESUME NOP CACHE EXTENDED_ARG COPY_FREE_VARS MAKE_CELL PUSH_NULL PRECALL CALL".split()
-_TO_RAISE += "LOAD_GLOBAL LOAD_NAME LOAD_CONST".split()
-
-
-def shorten(lines: str) -> str:
-    """Lines without repetitions, as of a method that calls itself; the last six of them."""
-    return "\n".join(list(dict.fromkeys(lines.splitlines()))[-6:])
