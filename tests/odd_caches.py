@@ -136,10 +136,16 @@ class PastsInTheForge(Forge):
         return entry
 
 
-@wrong("another sequence's entry", "sequence 1 was given what sequence 0 had stored")
+@wrong("another sequence's entry", "sequence 1 was given keys that sequence 0 had stored")
 class FirstSequenceForAll(Reads):
     def read(self, layer, entry):
         return both(lambda x: x[:1].expand_as(x), entry)
+
+
+@wrong("another sequence's entry", "sequence 1 was given values that sequence 0 had stored")
+class FirstSequencesValues(Reads):
+    def read(self, layer, entry):
+        return KVEntry(entry.keys, entry.values[:1].expand_as(entry.values))
 
 
 # -- what is missing, and since when ---------------------------------------------------------------
@@ -418,6 +424,15 @@ class FloatMask(Forge):
         return mask if mask is None else torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
 
 
+@wrong("unexpected return value", "shape (3, 3), expected shape (3, 9)")
+class FirstMaskOfItsSize(Forge):
+    def mask(self, t, *rest):
+        self.masks = getattr(self, "masks", {})
+        if t not in self.masks:
+            self.masks[t] = super().mask(t, *rest)
+        return self.masks[t]
+
+
 @wrong("unexpected return value", "forward returned tuple of Tensor, KVCache, expected logits")
 class ReturnsTheCacheToo(Forge):
     def forward(self, ids, cache=None):
@@ -528,6 +543,52 @@ class WithoutAttend(Forge):
 
     def forward(self, ids, cache=None):
         return Forge.small()(ids, cache)
+
+
+@right
+class Delegates:
+    """a cache that hands every call to another"""
+
+    def __init__(self, n_layers):
+        self.inner = KVCache(n_layers)
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+
+@right
+class TellsTheCacheItself(Forge):
+    """a forward that has its own way to the slots"""
+
+    def forward(self, ids, cache=None):
+        class Slots:
+            get = staticmethod(lambda layer: cache._slots[layer])
+            update = staticmethod(lambda layer, entry: cache._slots.__setitem__(layer, entry))
+
+        return super().forward(ids, Slots() if cache is not None else None)
+
+
+@right
+class NeverWritten:
+    """buffers of what is not a number, where nothing was written"""
+
+    def __init__(self, n_layers):
+        self.n_layers = n_layers
+        self.reset()
+
+    def reset(self):
+        self.buffers, self.counts = [None] * self.n_layers, [0] * self.n_layers
+
+    def get(self, layer):
+        n = self.counts[layer]
+        return KVEntry(*(x[:, :, :n] for x in self.buffers[layer])) if n else None
+
+    def update(self, layer, entry):
+        if self.buffers[layer] is None:
+            self.buffers[layer] = [x.new_full((len(x), 2, 97, 14), torch.nan) for x in entry]
+        start, self.counts[layer] = self.counts[layer], entry.keys.shape[2]
+        for buffer, x in zip(self.buffers[layer], entry, strict=True):
+            buffer[:, :, start : x.shape[2]] = x[:, :, start:]
 
 
 @right

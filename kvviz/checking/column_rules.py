@@ -40,13 +40,14 @@ def unequal_lengths(layer: LayerEvidence):
 
 def another_sequences_columns(layer: LayerEvidence):
     """In a batch: the columns of another sequence, which ran beside this one."""
-    columns, whole, n = layer.columns, layer.reference.whole, layer.columns.keys.shape[1]
-    for other in range(whole.token_ids.shape[0]):
-        right = whole.keys[layer.number][other][:, :n]
-        if other != layer.sequence and columns.keys[:, : right.shape[1]].shape == right.shape:
-            if match_columns(columns.keys, right).diagonal()[: layer.fed_before].all() and n:
-                says = f"sequence {layer.sequence} was given what sequence {other} had stored"
-                return layer.cause("another sequence's entry", says)
+    whole, n = layer.reference.whole, layer.fed_before
+    others = [i for i in range(whole.token_ids.shape[0]) if i != layer.sequence]
+    for name, (ours, own) in zip(("keys", "values"), layer.columns.pairs, strict=True):
+        for other in others if n and layer.differs(ours, own) else ():
+            right = whole.kept[name][layer.number][other][:, : own.shape[1]]
+            if ours.shape == right.shape and match_columns(ours, right).diagonal()[:n].all():
+                says = f"sequence {layer.sequence} was given {name} that sequence {other} had"
+                return layer.cause("another sequence's entry", f"{says} stored")
 
 
 def keys_and_values_swapped(layer: LayerEvidence):
@@ -147,7 +148,8 @@ def columns_repeated(layer: LayerEvidence):
     columns = layer.columns
     if not columns.is_paired or not (repeated := columns.repeated):
         return None
-    who = "attention saw" if layer.held == layer.fed_before else "the cache held"
+    from_cache = layer.held != layer.fed_before or layer.changed_inside is not False
+    who = "the cache held" if from_cache else "attention saw"
     says = f"{who} {name_positions(repeated)} more than once"
     if missing := columns.missing:
         says += f", and {name_positions(missing)} not at all"

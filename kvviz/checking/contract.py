@@ -123,7 +123,7 @@ def _unequal(call, layer, found, stored):
     return "keys and values of unequal length", says, layer
 
 
-def return_problem(method, value):
+def return_problem(method, value, arguments=()):
     """What is wrong with what a method of the forge returned."""
     if method == "attend":
         if type(value) in (tuple, list) and len(value) == 2 and isinstance(value[0], Tensor):
@@ -137,6 +137,9 @@ def return_problem(method, value):
     if method == "mask" and value is not None:
         if not isinstance(value, Tensor) or value.dtype != torch.bool:
             says = f"mask returned {describe(value)}, expected bool, True where a row may see"
+            return UNEXPECTED, says, None
+        if len(arguments) == 4 and value.shape != (expected := (arguments[0], arguments[2])):
+            says = f"mask returned {describe(value)}, expected shape {expected}"
             return UNEXPECTED, says, None
     if method == "positions" and not isinstance(value, Tensor):
         return UNEXPECTED, f"positions returned {describe(value)}, expected (t,) int64", None

@@ -101,7 +101,8 @@ class Trace:
     def watch(self, cache):
         """The cache to watch; a length of its own must be the number of layers."""
         self.cache, expected = cache, len(self.forge.layers)
-        if hasattr(cache, "__len__") and (n := len(cache)) != expected:
+        n = getattr(cache, "__len__", lambda: expected)()  # as the forge asks for it
+        if n != expected:
             says = f"len(cache) is {n}, expected {expected}, the number of layers, or no __len__"
             self._note((UNEXPECTED, says, None))
 
@@ -166,7 +167,7 @@ class Trace:
             result = self._run(name, method, args, kwargs)
             if name == "attend":  # what it was given could be used after all
                 self.problem = None
-            self._note(return_problem(name, result))
+            self._note(return_problem(name, result, args))
             with contextlib.suppress(Exception):
                 self._after(name, result, *args, **kwargs)
             return result
