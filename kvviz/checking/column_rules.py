@@ -88,10 +88,10 @@ def newest_not_seen(layer: LayerEvidence):
     columns, name = layer.columns, "own key left out"
     if not columns.is_paired or columns.missing != list(range(layer.fed_before, layer.end)):
         return None
-    given, later = layer.entry("given"), layer.run[layer.index + 1 :]
-    later = [step for step in later if layer.number in step.layers]
+    given = getattr(layer.step, "given", {}).get(layer.number)
+    later = [step for step in layer.run[layer.index + 1 :] if layer.number in step.layers]
     if given is not None:
-        is_dropped = given[0].shape[1] <= columns.keys.shape[1]
+        is_dropped = given <= columns.keys.shape[1]
     elif later:
         is_dropped = later[0].keys[layer.number].shape[2] <= columns.keys.shape[1]
     else:  # attention raised at once, with what `append` had returned
@@ -137,11 +137,10 @@ def _slides(layer: LayerEvidence) -> bool:
     n = layer.columns.keys.shape[1]
     later = [step for step in layer.run[layer.index + 1 :] if layer.number in step.layers]
     seen = layer.held == layer.fed_before
-    counts = [
-        (step.kept["keys"][layer.number].shape[2] if seen else step.before.get(layer.number, 0))
-        for step in later
-    ]
-    return bool(counts) and counts[0] <= n
+    if not later:
+        return False
+    number, after = layer.number, later[0]
+    return (after.keys[number].shape[2] if seen else after.before.get(number, 0)) <= n
 
 
 def columns_repeated(layer: LayerEvidence):

@@ -60,6 +60,18 @@ def is_filled(entry) -> bool:
     return entry is not None and entry.keys.shape[2] > 0
 
 
+def is_prefix(entry, longer, *, whole=False) -> bool:
+    """Whether an entry's columns are the first ones of a longer entry, or all of them."""
+    if longer is None:
+        return not whole
+    for x, y in zip(entry, longer, strict=True):
+        if not whole:
+            y = y[:, :, : x.shape[2]]
+        if x.shape != y.shape or not (x - y).abs().max() <= 1e-5 * y.abs().max():
+            return False
+    return True
+
+
 def describe(value) -> str:
     """A value in a few words: its type, and the shapes or types inside."""
     kind = type(value).__name__

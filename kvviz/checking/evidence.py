@@ -161,7 +161,8 @@ class LayerEvidence:
     def entry(self, name: str):
         """(keys, values) of this layer that a traced step has under this name; None if it hasn't.
 
-        "pasts": what `get` returned. "news": what `append` was given. "given": what `update` was.
+        "pasts": what `get` returned, where attention saw something else. "news": what `append`
+        was given.
         """
         entry = getattr(self.step, name, {}).get(self.number)
         return None if entry is None else tuple(x[self.sequence] for x in entry)
@@ -169,11 +170,7 @@ class LayerEvidence:
     @property
     def changed_inside(self) -> bool | None:
         """Whether the cache returned other numbers than it was given; None if that wasn't seen."""
-        came, before = self.entry("pasts"), self.run[self.index - 1] if self.index else None
-        went = getattr(before, "given", {}).get(self.number)
-        if came is None or went is None:
-            return None
-        return any(self.differs(x, y[self.sequence]) for x, y in zip(came, went, strict=True))
+        return getattr(self.step, "changed", {}).get(self.number)
 
     @property
     def first_difference(self) -> str | None:

@@ -17,6 +17,7 @@ from kvviz.checking.contract import (
     copy_entry,
     entry_problem,
     is_filled,
+    is_prefix,
     output_problem,
     return_problem,
 )
@@ -32,8 +33,10 @@ class Pass:
         index: the number of the call; token_ids: (B, Tq) that it was fed.
         before: layer -> tokens held by the entry that `get` returned.
         kept: name -> layer -> what `attend` was given, and its output.
-        pasts, news, given: layer -> the entry that `get` returned, the new one that `append` was
-            given, and the one that `update` was given.
+        pasts: layer -> what `get` returned, where attention didn't see it first, as it was.
+        news: layer -> the new entry that `append` was given.
+        given: layer -> how many tokens the entry had that `update` was given.
+        changed: layer -> whether `get` returned other numbers than `update` had been given.
         positions: what `positions` returned; None if it wasn't called.
         was_read: whether `get` was called, of any layer.
     """
@@ -44,7 +47,8 @@ class Pass:
     kept: dict[str, dict] = field(default_factory=lambda: {name: {} for name in SEEN})
     pasts: dict = field(default_factory=dict)
     news: dict = field(default_factory=dict)
-    given: dict = field(default_factory=dict)
+    given: dict[int, int] = field(default_factory=dict)
+    changed: dict[int, bool] = field(default_factory=dict)
     positions: torch.Tensor | None = None
     was_read: bool = False
     rows_in_call: int = 0
@@ -155,7 +159,7 @@ class Trace:
                 self._note(entry_problem(layer, result, self._stored.get(layer)))
                 self._got[layer] = copy_entry(result)
             elif went is not None:
-                self._stored[layer] = self.passes[-1].given[layer] = went
+                self._stored[layer], self.passes[-1].given[layer] = went, went.keys.shape[2]
         return result
 
     def _watched(self, name, method):
@@ -203,7 +207,10 @@ class Trace:
         for part, x in zip(SEEN, (query, keys, values), strict=False):
             now.kept[part][layer] = x.detach().to("cpu", torch.float32, copy=True)
         if is_filled(past):
-            now.pasts[layer], now.before[layer] = past, past.keys.shape[2]
+            now.before[layer] = past.keys.shape[2]
+            now.changed[layer] = not is_prefix(past, self._stored.get(layer), whole=True)
+            if not is_prefix(past, (keys, values)):
+                now.pasts[layer] = past
         elif not was_read:  # the forge has its own way to the cache
             now.before[layer] = max(0, keys.shape[2] - query.shape[2])
         if self._new is not None:
@@ -224,23 +231,3 @@ class Trace:
             name, says, layer = found
             step = max(self.calls, 0)
             self.problem = Cause(name, f"step {step}: {says}", step, layer)
-
-
-def watched_class(cache_class, owner):
-    """A subclass that tells `owner.trace`, if there is one, of each `get` and `update`."""
-
-    def telling(name):
-        def method(self, *args, **kwargs):
-            call = getattr(super(kind, self), name)
-            if owner.trace is None:
-                return call(*args, **kwargs)
-            return owner.trace.call(self, name, call, args, kwargs)
-
-        return method
-
-    methods = {name: telling(name) for name in ("get", "update") if hasattr(cache_class, name)}
-    try:
-        kind = type(cache_class)(cache_class.__name__, (cache_class,), methods)
-    except Exception:  # a class that can't be extended is watched at the forge alone
-        return cache_class
-    return kind

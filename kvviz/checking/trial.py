@@ -24,8 +24,9 @@ from kvviz.checking.learner_code import attempt, own_lines
 from kvviz.checking.probe import probe_cache
 from kvviz.checking.stubs import shorten
 from kvviz.checking.time_limit import StillRunning
-from kvviz.checking.trace import Pass, Trace, Unusable, watched_class
+from kvviz.checking.trace import Pass, Trace, Unusable
 from kvviz.checking.verdict import Finding, Verdict
+from kvviz.checking.watch import watched_class
 
 MAKING = "while the cache was made"
 WRONG_ORDER = (
