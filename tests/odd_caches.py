@@ -240,6 +240,19 @@ class ResetToZeros(KVCache):
         self._slots = [KVEntry(*torch.zeros(2, *SHAPE)) for _ in self._slots]
 
 
+@wrong("not empty after reset", "some slots were not empty after a reset: layer 2")
+class OneSlotToZeros(KVCache):
+    def reset(self):
+        super().reset()
+        self._slots[2] = KVEntry(*torch.zeros(2, *SHAPE))
+
+
+@wrong("stale cache", "some slots were not empty after a reset: layers 1, 2, 3")
+class EmptiesTheFirstSlot(KVCache):
+    def reset(self):
+        self._slots[0] = None
+
+
 @wrong("raised", "it raised KeyError: 0, in get(0), at step 0 of the first text")
 class NoKeyAtFirst(KVCache):
     def __init__(self, n_layers):

@@ -47,6 +47,9 @@ def check_cache(
         ValueError: ids of another shape, n_new below 3, or more tokens than the model has
             positions for. A mistake in your classes raises nothing: the verdict says what is wrong.
 
+    What is right so far is tried further: with up to 90 tokens held (40 with a model of your own),
+    with two caches in turn, and with a batch of two. The verdict's note says how far it went.
+
     It ends within 20 seconds, or 120 with a model of your own, even if your code doesn't. What is
     judged is judged in float32 (in float64 if the model is).
 

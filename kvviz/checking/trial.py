@@ -19,7 +19,7 @@ from kvviz.checking.compare import (
     compare_tokens,
     compare_work,
 )
-from kvviz.checking.contract import CALLED
+from kvviz.checking.contract import CALLED, parts
 from kvviz.checking.learner_code import attempt, own_lines
 from kvviz.checking.probe import probe_cache
 from kvviz.checking.stubs import shorten
@@ -224,9 +224,11 @@ class Trial:
     def earlier_mistake(self) -> Cause | None:
         """What was wrong before an error; looking for it may raise once more."""
         if self.left and len(self.left) < len(self.right.forge.layers):
-            which = ", ".join(map(str, self.left))
-            says = f"some slots were not empty after a reset: those of layers {which}"
-            return Cause("stale cache", says)
+            which = f"layer{'s' * (len(self.left) > 1)} {', '.join(map(str, self.left))}"
+            says = f"some slots were not empty after a reset: {which}"
+            kept = [found[0] for entry in self.left.values() if (found := parts(entry))]
+            is_zero = kept and not any(keys.any() for keys in kept)
+            return Cause("not empty after reset" if is_zero else "stale cache", says)
         for feeding in self.feedings:
             found = attempt(self.cause_in, feeding).result
             problem = feeding.problem
