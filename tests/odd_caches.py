@@ -311,6 +311,12 @@ class TwiceTheAngle(Forge):
         return super().rotation(2 * positions)
 
 
+@wrong("position miscounted", "position 1 was rotated as if it were at position 0")
+class OnePositionForAll(Forge):
+    def positions(self, t, held):
+        return torch.arange(held, held + 1)
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 
@@ -471,6 +477,20 @@ class UpdateTakesThree(KVCache):
 class MadeOfNothing(KVCache):
     def __init__(self):
         super().__init__(4)
+
+
+@wrong("ids changed", "forward changed the ids it was given")
+class ChangesIds(Forge):
+    def forward(self, ids, cache=None):
+        logits = super().forward(ids, cache)
+        ids.zero_()
+        return logits
+
+
+@wrong("unexpected return value", "get(0) returned generator, expected a KVEntry")
+class Yields(KVCache):
+    def get(self, layer):
+        yield super().get(layer)
 
 
 # -- whatever it raises ----------------------------------------------------------------------------

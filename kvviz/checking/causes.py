@@ -79,6 +79,7 @@ ADVICE = {
     "slot with zeros isn't enough.",
     "two reads differ": "`get` only reads: called twice, it must return the same, and afterwards "
     "the slot must hold what it held.",
+    "ids changed": "`forward` only reads its ids: work on a copy of them.",
     "unexpected return value": "Look at what that method returns.",
     "entry of another shape": "`get` must return what `update` was given: (sequences, key/value "
     "heads, tokens, head width).",

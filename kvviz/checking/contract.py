@@ -102,7 +102,8 @@ def entry_problem(layer, entry, stored):
             says = f"{call} keys of shape {tuple(found[0].shape)}; "
             says += f"update was given {tuple(stored[0].shape)}"
             return "entry of another shape", says, layer
-        if stored is None:
+        is_plain = isinstance(entry, (tuple, list, dict, int, float, str))
+        if stored is None and is_plain and not _has_tensor(entry):
             says = f"{call} {describe(entry)} before anything was written, expected None"
             return "not empty at first", says, layer
         return UNEXPECTED, f"{call} {describe(entry)}, expected a KVEntry of two tensors", layer
@@ -123,6 +124,11 @@ def entry_problem(layer, entry, stored):
         says = f"{call} {name_dtype(came)}; update was given {name_dtype(stored.dtype)}"
         return "entry in another dtype", says, layer
     return None
+
+
+def _has_tensor(entry) -> bool:
+    inside = list(entry.values()) if isinstance(entry, dict) else entry
+    return isinstance(inside, (tuple, list)) and any(isinstance(x, Tensor) for x in inside)
 
 
 def _unequal(call, layer, found, stored):

@@ -56,12 +56,16 @@ def _key_went_too(layer: LayerEvidence, given) -> bool:
 def _name_of_both(layer: LayerEvidence, given, true) -> str | None:
     """Query and key agree: either the positions are wrong, or what was done with them."""
     told = getattr(layer.step, "positions", None)
-    counted = told is not None and told.numel() == len(given) and told.flatten().tolist() == given
-    if told is not None and not counted:  # positions were right, the rotation was not
-        if not any(given):
-            return "rotation skipped"
-        return "rotated backwards" if given == [-p for p in true] else UNKNOWN
-    if told is None and not any(given) and len(given) == 1:  # not rotated, or at position 0?
+    if told is not None:
+        told = told.flatten().tolist()
+        told = told * len(given) if len(told) == 1 else told
+        if told == true:  # positions were right, the rotation was not
+            if not any(given):
+                return "rotation skipped"
+            return "rotated backwards" if given == [-p for p in true] else UNKNOWN
+        if told != given:
+            return UNKNOWN
+    elif not any(given) and len(given) == 1:  # not rotated, or at position 0?
         return UNKNOWN
     shifts = {ours - right for ours, right in zip(given, true, strict=True)}
     if given == list(range(len(given))):

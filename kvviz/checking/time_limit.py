@@ -9,6 +9,9 @@ import time
 from kvviz.checking.learner_code import Attempt
 
 
+STACK = 2**24  # bytes
+
+
 class TooLong(BaseException):
     """Stops code that ran past its time; no Exception, so that `except Exception` lets it by."""
 
@@ -30,8 +33,12 @@ def attempt_within(seconds: float, function) -> Attempt:
         except BaseException as error:  # SystemExit, too, is only what their code did
             box.append(Attempt(error=error))
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    before = threading.stack_size(STACK)  # where a thread's own is small, recursion would end all
+    try:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+    finally:
+        threading.stack_size(before)
     try:
         thread.join(seconds)
     except BaseException:  # Stop was pressed

@@ -125,12 +125,16 @@ class Trace:
         self.calls, first, done = self.calls + 1, len(self.passes), False
         self._positions = self._new = None
         try:
-            output = self.forge(ids.clone(), self.cache)
+            output = self.forge(given := ids.clone(), self.cache)
             done = True
         finally:
             self._divide(ids, first, done)
         vocab = self.forge.config.vocab_size
-        if found := output_problem(output, (*ids.shape, vocab)):
+        found = output_problem(output, (*ids.shape, vocab))
+        if not torch.equal(given, ids):
+            found = "ids changed", "forward changed the ids it was given", None
+        if found:
+            self.problem = None
             self._note(found)
             raise Unusable(found[1])
         return output
