@@ -8,7 +8,6 @@ import time
 
 from kvviz.checking.learner_code import Attempt
 
-
 STACK = 2**24  # bytes
 
 
