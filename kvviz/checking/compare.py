@@ -92,8 +92,7 @@ def compare_tokens(ours: list[int], right: list[int], label=str, ends=()) -> Fin
         return Finding("tokens", False, f"new token {first} is {came!r}, expected {expected!r}")
     stopped = len(ours) < len(right) and ours[-1:] and ours[-1] in ends
     if len(ours) != len(right) and not stopped:
-        n = f"{len(ours)} new token{'s' * (len(ours) != 1)}"
-        return Finding("tokens", False, f"{n}, expected {len(right)}")
+        return Finding("tokens", False, f"{len(ours)} new tokens, expected {len(right)}")
     return Finding("tokens", True, f"all {len(ours)} new tokens equal")
 
 

@@ -11,8 +11,8 @@ import torch
 
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
-from kvviz.checking.learner_code import attempt
 from kvviz.checking.right_forge import IN_TURN
+from kvviz.checking.time_limit import attempt_inside
 from kvviz.checking.verdict import Finding, Verdict
 
 
@@ -20,7 +20,7 @@ def try_further(trial, verdict: Verdict) -> Verdict:
     """The verdict, with what was tried; or that of the first trial that finds a mistake."""
     for name, tried in TRIALS.items():
         trial.feedings.clear()
-        called = attempt(tried, trial)
+        called = attempt_inside(tried, trial)
         if called.error is not None:
             found = trial.explain(called.error)
         elif called.result is not None:
@@ -50,7 +50,7 @@ def more_tokens(trial) -> Cause | None:
 
 def _compare_held(cache, right) -> Cause | None:
     """The cache's own count, where it has one that is a number."""
-    held, fed = attempt(getattr, cache, "held", None).result, right.further.fed
+    held, fed = attempt_inside(getattr, cache, "held", None).result, right.further.fed
     if type(held) is int and held != fed:
         return Cause("held miscounts", f"held is {held}, and {fed} tokens were fed")
     return None
@@ -78,10 +78,10 @@ def _compare(trial, text, sizes) -> Cause | None:
 
 def two_caches(trial) -> Cause | None:
     """Two texts in turn, each in a cache of its own; then one of the two is reset."""
-    one = attempt(_take_turns, trial, False)
+    one = attempt_inside(_take_turns, trial, False)
     if one.error is None and one.result is None:
         return None
-    apart = attempt(_take_turns, trial, True)
+    apart = attempt_inside(_take_turns, trial, True)
     if apart.error is None and apart.result is None:
         says = one.result or trial.tell(one.error)
         return Cause("state kept in the forge", f"{says}; with a forge for each, all is right")

@@ -20,10 +20,10 @@ from kvviz.checking.compare import (
     compare_work,
 )
 from kvviz.checking.contract import CALLED, parts
-from kvviz.checking.learner_code import attempt, own_lines
+from kvviz.checking.learner_code import own_lines
 from kvviz.checking.probe import probe_cache
 from kvviz.checking.stubs import shorten
-from kvviz.checking.time_limit import StillRunning
+from kvviz.checking.time_limit import StillRunning, attempt_inside
 from kvviz.checking.trace import Pass, Trace, Unusable
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.checking.watch import watched_class
@@ -177,7 +177,7 @@ class Trial:
             return cause
         config = self.right.forge.config
         shape = config.n_kv_heads, config.head_dim
-        found = attempt(probe_cache, self.given_class, config.n_layers, shape).result
+        found = attempt_inside(probe_cache, self.given_class, config.n_layers, shape).result
         return cause if found is None or found.name == cause.name else found
 
     # -- errors ------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Trial:
     def explain(self, error) -> Verdict:
         """An error may only follow from a mistake before it: then that is the cause."""
         lines, says = shorten(own_lines(error)), self.tell(error)
-        cause = attempt(self.earlier_mistake).result
+        cause = attempt_inside(self.earlier_mistake).result
         if cause is not None and cause.name == UNKNOWN and lines:
             raised = Cause("raised", says, lines=f"{lines}\nBefore that, {cause.says}")
             return Verdict.from_cause(raised)
@@ -230,7 +230,7 @@ class Trial:
             is_zero = kept and not any(keys.any() for keys in kept)
             return Cause("not empty after reset" if is_zero else "stale cache", says)
         for feeding in self.feedings:
-            found = attempt(self.cause_in, feeding).result
+            found = attempt_inside(self.cause_in, feeding).result
             problem = feeding.problem
             if problem and (found is None or found.step is None or problem.step <= found.step):
                 return problem
