@@ -642,3 +642,28 @@ class AddedMask(Forge):
 
     def attend(self, layer, query, keys, values, mask):
         return super().attend(layer, query, keys, values, mask == 0)
+
+
+class RotatesOnRead(Forge):
+    """Keys kept before rotation, and rotated each time they are read: right by design."""
+
+    def rotate(self, x, rotation):
+        return x if x.shape[1] == self.config.n_kv_heads else super().rotate(x, rotation)
+
+    def attend(self, layer, query, keys, values, mask):
+        rotated = super().rotate(keys, self.rotation(torch.arange(keys.shape[2])))
+        return super().attend(layer, query, rotated, values, mask)
+
+
+@wrong("not recognised", "with an earlier prompt of the same length: step 1, layer 0")
+class PrefixByLength(KVCache):
+    """a prefix cache that finds a prompt by its length"""
+
+    def __init__(self, n_layers):
+        super().__init__(n_layers)
+        self.prefixes = {}
+
+    def update(self, layer, entry):
+        if self.get(layer) is None:
+            entry = self.prefixes.setdefault((layer, entry.keys.shape[2]), entry)
+        super().update(layer, entry)

@@ -67,8 +67,16 @@ def test_what_is_right_is_told_so(classes):
     assert max(verdict.gaps.values()) < 1e-5
 
 
+def test_keys_may_be_kept_before_rotation_where_attend_rotates_them():
+    verdict = check_cache(forge_class=odd_caches.RotatesOnRead)
+    assert verdict.passed and "keys are rotated when read" in verdict.headline
+    assert findings(verdict)["keys and values"] is None
+    assert all(findings(verdict)[name] for name in ("tokens", "logits", "chunks", "work"))
+
+
 def test_what_was_tried_is_said():
-    tried = "tried with at most 90 tokens held, with two caches in turn, and with a batch of two"
+    tried = "tried with at most 90 tokens held, after a prompt of the same length, with two caches "
+    tried += "in turn, and with a batch of two"
     assert check_cache().remarks == (tried,)
     long = "tried with at most 96 tokens held"
     assert check_cache(ids=small.prompt(85)).remarks[0].startswith(long)

@@ -11,8 +11,9 @@ import torch
 
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
-from kvviz.checking.right_forge import IN_TURN
+from kvviz.checking.right_forge import IN_TURN, Text
 from kvviz.checking.time_limit import attempt_inside
+from kvviz.checking.trial import rotates_on_read
 from kvviz.checking.verdict import Finding, Verdict
 
 
@@ -32,8 +33,8 @@ def try_further(trial, verdict: Verdict) -> Verdict:
         return replace(
             found, headline=headline, findings=(*verdict.findings, finding), gaps=verdict.gaps
         )
-    says = f"tried with at most {trial.right.further.fed} tokens held, with two caches in turn, "
-    says += "and with a batch of two"
+    says = f"tried with at most {trial.right.further.fed} tokens held, after a prompt of the "
+    says += "same length, with two caches in turn, and with a batch of two"
     if verdict.findings[2].passed is None:
         says += "; forward never calls attend, so keys and values are not compared"
     return replace(verdict, remarks=(*verdict.remarks, says))
@@ -56,6 +57,16 @@ def _compare_held(cache, right) -> Cause | None:
     return None
 
 
+def as_long_before(trial) -> Cause | None:
+    """The text after another one whose prompt was as long: what is kept by length shows."""
+    right = trial.right
+    cache = trial.begin("")
+    trial.feed(right.as_long.text, [right.as_long.fed], right.as_long.reference)
+    cache.reset()
+    trial.feedings.clear()
+    return _compare(trial, Text(right.text, right.reference), right.one_by_one)
+
+
 def batch_of_two(trial) -> Cause | None:
     """Two different texts side by side: a prompt, two tokens, and a chunk."""
     trial.begin("")
@@ -68,6 +79,8 @@ def _compare(trial, text, sizes) -> Cause | None:
         right = replace(text.reference, logits=text.reference.logits[sequence : sequence + 1])
         logits = compare_logits(feeding.by_call(sequence), right)
         entries = compare_entries(feeding.passes, right) if sequence == 0 else logits
+        if logits.step is None and rotates_on_read(trial.find_cause(), True):
+            continue
         if logits.step is not None or entries.step is not None:
             first = logits if logits.step is not None else entries
             which = f" of sequence {sequence}" if text.text.shape[0] > 1 else ""
@@ -119,6 +132,7 @@ def _equal(ours, right, gate) -> bool:
 
 TRIALS = {
     "more tokens": more_tokens,
+    "an earlier prompt of the same length": as_long_before,
     "two caches in turn": two_caches,
     "a batch of two": batch_of_two,
 }

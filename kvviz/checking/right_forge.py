@@ -90,6 +90,11 @@ class RightForge:
         return self.run(self.random_ids(1, N_OTHER, seed=1))
 
     @cached_property
+    def as_long(self) -> Text:
+        """A text as long as the prompt."""
+        return self.run(self.random_ids(1, self.reference.n_prompt, seed=4))
+
+    @cached_property
     def two(self) -> Text:
         """A batch of two different texts."""
         return self.run(self.random_ids(2, N_OTHER, seed=2))
