@@ -23,6 +23,8 @@ class Reference:
         logits: (1, p + n - 1, vocabulary), of every token but the last.
         whole: that pass, with `SEEN` kept.
         gate: largest gap allowed, relative to the largest number.
+        hidden: last hidden states of the same tokens, (p + n - 1, width); None if not seen.
+        seconds: what it took to compute.
     """
 
     ids: Tensor
@@ -30,6 +32,8 @@ class Reference:
     logits: Tensor
     whole: Step
     gate: float = GATE
+    hidden: Tensor | None = None
+    seconds: float = 0.0
 
     @property
     def n_new(self) -> int:
