@@ -59,6 +59,9 @@ class _Recorder:
         self.layers = _checked_layers(layers, self.way.n_layers)
         self.run = Run(tokenizer=tokenizer or tokens.of(model), max_bytes=max_bytes)
 
+    def __deepcopy__(self, memo):
+        return self  # a copy of the model keeps its hooks: what it does is recorded too
+
     @contextlib.contextmanager
     def attached(self):
         handles = []
