@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kvviz.checking.causes import Cause, counted, first_cause
 from kvviz.checking.columns import match_columns
-from kvviz.checking.loop_evidence import StepEvidence
+from kvviz.checking.step_evidence import StepEvidence
 
 
 def find_feeding_cause(step: StepEvidence) -> Cause | None:
@@ -83,12 +83,17 @@ def whole_sequence_fed(step: StepEvidence):
 
 
 def fed_twice(step: StepEvidence):
-    """Several tokens as they stand in the text, all of them held already.
+    """Tokens as they stand in the text, all of them held already.
 
-    One token alone could also be a wrong choice, so it takes several.
+    One token alone could also be a wrong choice: only if it is the latest, and wasn't returned.
     """
+    if step.held != step.reach:
+        return None
+    if step.fed == step.text[: step.held][-1:] and step.loop.returned(step.held) != step.fed[0]:
+        token = repr(step.label(step.fed[0]))
+        return step.cause("fed twice", f"you fed {token} again, and the cache already held it")
     start, n = _find_in_text(step), len(step.fed)
-    if start is None or start + n > step.held or step.held != step.reach:
+    if start is None or start + n > step.held:
         return None
     where = f"positions {start} to {start + n - 1}"
     says = f"you fed {n} tokens, {where} of the text, and the cache already held them"
@@ -230,11 +235,11 @@ FEEDING_RULES = (
     cache_not_passed_on,
     whole_sequence_fed,
     token_fed_twice,
+    prompts_last_token_fed,
     fed_twice,
     prompt_not_fed_as_given,
     cache_went_back,
     written_twice,
-    prompts_last_token_fed,
     several_tokens_fed,
     argmax_over_the_wrong_axis,
     wrong_row,

@@ -12,7 +12,7 @@ from kvviz.count import in_units
 
 MAX_BYTES = 2**32  # a recording for a check, or a model in float32, may take this much
 _HALF = (torch.bfloat16, torch.float16)
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_loop(loop):
@@ -60,7 +60,7 @@ def check_prompt(ids, model=None):
     if not isinstance(ids, torch.Tensor) or ids.ndim != 2 or ids.shape[0] != 1 or not ids.numel():
         got = tuple(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
         raise ValueError(f"ids: expected one prompt of shape (1, p), and got {got}")
-    if ids.dtype not in _WHOLE:
+    if ids.dtype not in WHOLE_NUMBERS:
         raise ValueError(f"ids: expected whole numbers (torch.int64), and got {ids.dtype}")
     if model is None:
         return

@@ -83,13 +83,14 @@ def wrong_result(loop: LoopEvidence):
     out, expected = loop.out, tuple(loop.reference.ids.shape)
     if loop.has_ids:
         return None
-    got = type(out).__name__
+    got = "nothing" if out is None else type(out).__name__
     if isinstance(out, torch.Tensor):
         got = tuple(out.shape)
         if out.ndim == 2 and out.shape[0] == 1:
-            return Cause("wrong result", f"your loop returned {out.dtype}, expected whole numbers")
+            says = f"your loop returned {out.dtype} on {out.device.type}, expected whole numbers"
+            return Cause("wrong result", says)
     elif isinstance(out, list | tuple):
-        got = f"{got} of {counted(len(out), 'item')}"
+        got = f"a {got} of {counted(len(out), 'item')}"
     elif hasattr(out, "sequences"):
         got = f"{got}, whose .sequences are the ids"
     return Cause("wrong result", f"your loop returned {got}, expected ids of shape {expected}")
@@ -100,6 +101,11 @@ def wrong_result(loop: LoopEvidence):
 
 def first_wrong_step(loop: LoopEvidence):
     return loop.culprit and find_feeding_cause(loop.culprit)
+
+
+def wrong_step_before(loop: LoopEvidence):
+    """Before an error. What the last step was fed may have been about to leave the cache again."""
+    return None if loop.had_no_chance else first_wrong_step(loop)
 
 
 def never_read_or_started_over(loop: LoopEvidence):
@@ -190,7 +196,7 @@ RESULT_RULES = (
     wrong_result,
 )
 
-EARLIER_RULES = (first_wrong_step, wrong_tensors, went_on)
+EARLIER_RULES = (wrong_step_before, wrong_tensors, went_on)
 
 LOOP_RULES = (
     first_wrong_step,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from kvviz.checking.causes import counted
 from kvviz.checking.compare import compare_work, pace
-from kvviz.checking.loop_evidence import LoopEvidence, StepEvidence
+from kvviz.checking.loop_evidence import LoopEvidence
+from kvviz.checking.step_evidence import StepEvidence
 from kvviz.checking.verdict import Finding
 
 
@@ -49,14 +50,19 @@ def find_chains(loop: LoopEvidence) -> list[Chain]:
 
 def find_restart(loop: LoopEvidence) -> StepEvidence | None:
     """The step that began the text again, with an empty cache, after a pass over the prompt that
-    was given up; None if there is none."""
-    needed = loop.n_equal - 1
+    was given up; None if there is none.
+
+    Once, with new tokens, it can also be a second cache that checks the guesses of the first: then
+    it counts only if the first had time to go on.
+    """
+    needed, found = loop.n_equal - 1, []
     chains = [chain for chain in find_chains(loop) if chain.first is not None]
     for chain, later in zip(chains, chains[1:], strict=False):
         was_given_up = loop.reference.n_prompt <= chain.longest < needed
         if was_given_up and chain.last < later.first.index:
-            return later.first
-    return None
+            found.append(later.first)
+    can_be_second = len(found) == 1 and found[0].right_end > max(found[0].reach, needed - 3)
+    return None if can_be_second or not found else found[0]
 
 
 def find_growing(loop: LoopEvidence) -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """Stop code that doesn't end, in the main thread of a notebook or in any other.
 
-Nothing is traced, so the code runs at its full speed.
+Nothing is traced until the limit, so the code runs at its full speed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import signal
+import sys
 import threading
 import time
 
@@ -33,9 +34,16 @@ def limit_time(seconds: float):
 
 @contextlib.contextmanager
 def _limit_by_signal(seconds):
-    def stop(*_):
-        raise TimeLimitReached(f"it did not end within {seconds:.0f} seconds")
+    error = TimeLimitReached(f"it did not end within {seconds:.0f} seconds")
+    outside, alarms = sys._getframe(), []
 
+    def stop(signum, frame):
+        alarms.append(signum)
+        if len(alarms) > 1:  # something swallows the exception: raise it at the next line as well
+            _raise_at_each_line(frame, outside, error)
+        raise error
+
+    tracer = sys.gettrace()
     start, handler = time.monotonic(), signal.signal(signal.SIGALRM, stop)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
     try:
@@ -43,9 +51,30 @@ def _limit_by_signal(seconds):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
+        if len(alarms) > 1:
+            sys.settrace(tracer)
         if left:  # a timer that was running before goes on
             left = max(left - (time.monotonic() - start), 1e-3)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+def _raise_at_each_line(frame, outside, error):
+    """Raise at the next line of each of these frames, which can be outside of any `try`."""
+
+    def trace(frame, event, _):
+        if event == "line":
+            raise error
+        return trace if frame.f_trace else None
+
+    callers = set()
+    while outside is not None:
+        callers.add(outside)
+        outside = outside.f_back
+    while frame is not None and frame not in callers:
+        if "site-packages" not in frame.f_code.co_filename:
+            frame.f_trace = trace
+        frame = frame.f_back
+    sys.settrace(trace)
 
 
 @contextlib.contextmanager
