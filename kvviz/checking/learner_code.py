@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvviz.checking.time_limit import limit_time
+from kvviz.checking.watchdog import limit_time
 
 _DOES_NOTHING = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
 _INSTALLED = ("site-packages", "dist-packages", "<frozen ")

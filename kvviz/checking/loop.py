@@ -15,14 +15,14 @@ import torch
 
 from kvviz.arguments import check_whole
 from kvviz.checking.causes import UNKNOWN, Cause, counted, first_cause
-from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work, pace
+from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work
 from kvviz.checking.learner_code import attempt, describe_error
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_inputs import MAX_BYTES, check_loop, check_model, check_prompt, in_float32
 from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, SECOND_CALL_RULES, most_fed_again
 from kvviz.checking.loop_rules import never_read_or_started_over as restarted
 from kvviz.checking.loop_watch import Watch
-from kvviz.checking.loop_work import compare_rows, list_remarks
+from kvviz.checking.loop_work import compare_rows, describe_pace, list_remarks
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.recording.recorder import record
 
@@ -180,7 +180,7 @@ def _judge(loop: LoopEvidence, model, is_second: bool) -> Verdict:
     if passed:
         findings.append(compare_rows(loop))
         seen = "tokens, logits," if logits.count else "tokens,"
-        headline = f"equal in {seen} keys and values; {pace(loop.run.rows)}"
+        headline = f"equal in {seen} keys and values; {describe_pace(loop)}"
         remarks = list_remarks(loop)
         return Verdict(True, headline, findings=tuple(findings), remarks=remarks, gaps=gaps)
     needed = loop.reference.n_prompt + max(loop.reference.n_new, loop.n_new) - 1

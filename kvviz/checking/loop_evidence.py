@@ -92,16 +92,29 @@ class LoopEvidence:
     @cached_property
     def culprit(self) -> StepEvidence | None:
         """The first step that went wrong; None if all that counts is right."""
-        for i, step in enumerate(self.steps):
-            if not step.is_comparable or not step.entries.trouble:
-                continue
-            strays = (s for s in reversed(self.steps[:i]) if s.n_stray and s.right_end < step.held)
-            return next(strays, step)  # one that fed another text, and the cache kept it
+        for step in self.steps:
+            if step.is_comparable and step.entries.trouble:
+                return self._find_stray(step) or step
         for i, step in enumerate(self.steps):
             if step.is_comparable and (not step.n_right or step.kept_a_stray):
                 went_on = any(s.held >= step.reach for s in self.right_steps if s.index > i)
                 if not went_on:  # else it was tried, and taken back
                     return step
+        return None
+
+    def _find_stray(self, step: StepEvidence) -> StepEvidence | None:
+        """The step that was fed another text, which the cache still held in this one.
+
+        What it held is right up to there, and no step in between went past it with the right text.
+        """
+        for stray in step.before():
+            if stray.is_right and stray.right_end >= step.held:
+                return None
+            wrong_from = step.entries.position
+            if stray.n_stray and wrong_from is not None and wrong_from >= stray.right_end:
+                between = self.steps[stray.index + 1 : step.index]
+                went_on = any(s.is_right and s.right_end > stray.right_end for s in between)
+                return None if went_on else stray
         return None
 
     def compare_entries(self, *, only_right: bool) -> Comparison:

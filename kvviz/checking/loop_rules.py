@@ -22,7 +22,7 @@ from kvviz.checking.feeding_rules import (
 from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_work import find_growing, find_restart
-from kvviz.checking.time_limit import TimeLimitReached
+from kvviz.checking.watchdog import TimeLimitReached
 
 # -- a loop that returned nothing that can be compared ---------------------------------------------
 
@@ -50,7 +50,7 @@ def yields(loop: LoopEvidence):
 def endless_loop(loop: LoopEvidence):
     """Only the check itself raises this."""
     if isinstance(loop.error, TimeLimitReached):
-        says = str(loop.error) or "it did not end within the time limit"
+        says = str(loop.error) or "it did not end within its time"
         calls = f"it called the model {counted(loop.watch.calls, 'time')}"
         return Cause("endless loop", f"your loop was stopped: {says}; {calls}")
 

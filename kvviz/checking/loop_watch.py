@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from kvviz.checking.time_limit import TimeLimitReached
+from kvviz.checking.watchdog import TimeLimitReached
 
 
 @dataclass
@@ -78,9 +78,9 @@ class Watch:
         self.is_inside = False
 
     def _begin_base(self, module, args, kwargs):
+        if self.max_calls is not None and self.calls >= self.max_calls:
+            raise TimeLimitReached("it went on and on")
         self.calls += 1
-        if self.max_calls is not None and self.calls > self.max_calls:
-            raise TimeLimitReached(f"it did not end after {self.max_calls} calls of the model")
         if (embeds := kwargs.get("inputs_embeds")) is not None:
             self.token_ids[len(self.run)] = self._find_tokens(embeds[0].detach())
 

@@ -77,6 +77,15 @@ def find_growing(loop: LoopEvidence) -> tuple[int, int] | None:
     return None
 
 
+def describe_pace(loop: LoopEvidence) -> str:
+    """How many rows the steps after the prompt computed, in words."""
+    rows = [len(step.fed) for step in loop.steps if step.held >= loop.reference.n_prompt]
+    if not rows:
+        return pace(loop.run.rows)
+    least, most = min(rows), max(rows)
+    return f"{least} to {most} rows a step" if least < most else f"{counted(most, 'row')} a step"
+
+
 def compare_rows(loop: LoopEvidence) -> Finding:
     """The rows computed, beside those that the text needs; more of them are no failure."""
     run, needed = loop.run, _needed(loop)
@@ -85,7 +94,9 @@ def compare_rows(loop: LoopEvidence) -> Finding:
     total, most = sum(run.rows), max(step.visible for step in run)
     more = f", {needed} needed" if total > needed + 1 else ""
     held = f"the model saw {counted(most, 'token')} at most"
-    return Finding("work", True, f"{pace(run.rows)}; {counted(total, 'row')} in all{more}; {held}")
+    return Finding(
+        "work", True, f"{describe_pace(loop)}; {counted(total, 'row')} in all{more}; {held}"
+    )
 
 
 def list_remarks(loop: LoopEvidence) -> tuple[str, ...]:

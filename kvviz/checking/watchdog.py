@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 
+from kvviz.checking.causes import counted
+
 _AGAIN = 0.1  # seconds until code that swallowed the exception is stopped once more
 
 
@@ -34,7 +36,7 @@ def limit_time(seconds: float):
 
 @contextlib.contextmanager
 def _limit_by_signal(seconds):
-    error = TimeLimitReached(f"it did not end within {seconds:.0f} seconds")
+    error = TimeLimitReached(f"it did not end within {counted(round(seconds), 'second')}")
     outside, alarms = sys._getframe(), []
 
     def stop(signum, frame):
