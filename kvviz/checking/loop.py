@@ -19,7 +19,7 @@ from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compar
 from kvviz.checking.learner_code import attempt, describe_error
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_inputs import MAX_BYTES, check_loop, check_model, check_prompt, in_float32
-from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, SECOND_CALL_RULES, most_fed_again
+from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, most_fed_again
 from kvviz.checking.loop_rules import never_read_or_started_over as restarted
 from kvviz.checking.loop_watch import Watch
 from kvviz.checking.loop_work import compare_rows, describe_pace, list_remarks
@@ -185,7 +185,7 @@ def _judge(loop: LoopEvidence, model, is_second: bool) -> Verdict:
         return Verdict(True, headline, findings=tuple(findings), remarks=remarks, gaps=gaps)
     needed = loop.reference.n_prompt + max(loop.reference.n_new, loop.n_new) - 1
     findings.append(compare_work(loop.run.rows, needed, spare=1))  # the last token may be fed too
-    cause = first_cause(SECOND_CALL_RULES if is_second else LOOP_RULES, loop)
+    cause = first_cause(LOOP_RULES, loop)
     first = entries if entries.step is not None else logits
     where = {"step": first.step if cause.step is None else cause.step}
     if cause.layer is None:

@@ -15,8 +15,6 @@ from kvviz.checking.causes import UNKNOWN, Cause, counted, first_cause
 from kvviz.checking.feeding_rules import (
     cache_never_read,
     find_feeding_cause,
-    not_greedy,
-    stale_cache,
     started_over,
 )
 from kvviz.checking.learner_code import describe_error, own_lines
@@ -171,19 +169,6 @@ def not_recognised(loop: LoopEvidence):
     return Cause(UNKNOWN, "something differs that this check does not recognise")
 
 
-# -- a second call, after a first that was right ---------------------------------------------------
-
-
-def stale_cache_again(loop: LoopEvidence):
-    if loop.steps and not loop.steps[0].is_right:
-        return stale_cache(loop.steps[0])
-
-
-def not_greedy_again(loop: LoopEvidence):
-    """The best token in the first call, and another in the second."""
-    return loop.culprit and not_greedy(loop.culprit)
-
-
 # -- the order in which the rules are tried --------------------------------------------------------
 
 RESULT_RULES = (
@@ -208,5 +193,3 @@ LOOP_RULES = (
     wrong_tensors,
     not_recognised,
 )
-
-SECOND_CALL_RULES = (stale_cache_again, not_greedy_again, *LOOP_RULES)
