@@ -298,10 +298,7 @@ def test_counting_loads_no_library():
         (lambda: count.cache_bytes(small.llama().config, 3, batch_size=0), "batch_size must be"),
         (lambda: count.cache_bytes(small.llama().config, 3.0), "held must be a whole number"),
         (lambda: count.allocated_bytes(small.llama().config, 0), "slots must be .* at least 1"),
-        (
-            lambda: count.allocated_bytes(small.llama().config, 9, batch_size=-1),
-            "batch_size must be",
-        ),
+        (lambda: count.allocated_bytes(small.llama().config, 9, batch_size=-1), "batch_size must be"),
     ],
 )
 def test_bad_counts_are_refused(call, says):
