@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from kvviz.checking.causes import counted
 from kvviz.checking.verdict import Finding
 from kvviz.recording.step import Step
 
@@ -97,10 +96,9 @@ def compare_tokens(ours: list[int], right: list[int], label=str, ends=()) -> Fin
         return Finding("tokens", False, f"new token {first} is {came!r}, expected {expected!r}")
     stopped = len(ours) < len(right) and ours[-1:] and ours[-1] in ends
     if len(ours) != len(right) and not stopped:
-        got = counted(len(ours), "new token")
-        return Finding("tokens", False, f"{got}, expected {len(right)}")
-    says = f"all {len(ours)} new tokens equal" if len(ours) != 1 else "the 1 new token is equal"
-    return Finding("tokens", True, says)
+        n = f"{len(ours)} new token{'s' * (len(ours) != 1)}"
+        return Finding("tokens", False, f"{n}, expected {len(right)}")
+    return Finding("tokens", True, f"all {len(ours)} new tokens equal")
 
 
 def compare_logits(rows, reference: Reference, until: int | None = None) -> Comparison:

@@ -6,6 +6,8 @@ trace: where something would, the name covers both. The list at the end says in 
 
 from __future__ import annotations
 
+import torch
+
 from kvviz.checking.causes import Cause, counted, first_cause
 from kvviz.checking.columns import match_columns
 from kvviz.checking.step_evidence import StepEvidence
@@ -161,9 +163,10 @@ def argmax_over_the_wrong_axis(step: StepEvidence):
     """One row's number instead of a token, and 0 wherever there was one row."""
     if len(step.fed) != 1 or not (before := next(step.before(), None)) or not before.rows:
         return None
-    logits, following = before.loop.watch.rows_of(before.index, len(before.fed)).values(), ()
-    scores = [[float(row[0]) for row in logits], [float(row[-1]) for row in logits]]
-    numbers = {max(range(len(column)), key=column.__getitem__) for column in scores}
+    scores = torch.stack([*before.rows.values()])
+    numbers = (
+        scores[:, [0, -1]].argmax(0).tolist()
+    )  # of the first token in the vocabulary, the last
     following = step.loop.steps[step.index + 1 :]
     always_0 = all(later.fed == [0] for later in following if len(later.fed) == 1)
     if len(before.rows) == len(before.fed) and step.fed[0] in numbers and always_0:
