@@ -228,6 +228,24 @@ def test_random_numbers_that_change_nothing_are_no_mistake(llama):
     assert judge(loop, llama, small.prompt(6)).passed
 
 
+def test_a_loop_that_breaks_the_model_gets_a_verdict():
+    @torch.no_grad()
+    def loop(model, ids, n):
+        out = loops.right(model, ids, n)
+        model.model.layers = model.model.layers[:0]
+        return out
+
+    verdict = check(loop, small.llama(), small.prompt(6), 4)
+    assert not verdict.passed and "in a second call" in verdict.headline, verdict
+
+
+def test_rounding_that_a_right_loop_shows_too_is_no_mistake(llama, monkeypatch):
+    """As if this machine rounded more coarsely."""
+    monkeypatch.setattr(checking, "GATE", 1e-7)
+    verdict = check(run_without_grad(loops.in_chunks), llama, small.prompt(6), 6)
+    assert verdict.passed, verdict
+
+
 # -- it always ends ------------------------------------------------------------------------------
 
 

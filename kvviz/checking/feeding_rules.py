@@ -40,16 +40,15 @@ def cache_never_read(step: StepEvidence):
 def started_over(step: StepEvidence):
     """The start of the text with nothing held, after a longer part of it."""
     if not step.held and step.reach and step.n_right == len(step.fed):
-        computed = counted(step.reach, "token")
-        says = f"the text was started over with an empty cache, after {computed}"
-        return step.cause("started over", says)
+        says = "the text was started over with an empty cache, after "
+        return step.cause("started over", says + counted(step.reach, "token"))
 
 
 def cache_not_passed_on(step: StepEvidence):
     """Nothing held: the cache was not passed, or not returned, or emptied. One name for these."""
     if not step.held and step.reach:
-        fed = counted(len(step.fed), "token")
-        return step.cause("cache not passed on", f"you fed {fed} and the cache held nothing")
+        says = f"you fed {counted(len(step.fed), 'token')} and the cache held nothing"
+        return step.cause("cache not passed on", says)
 
 
 def cache_went_back(step: StepEvidence):
@@ -70,8 +69,8 @@ def written_twice(step: StepEvidence):
     ours = step.step.keys[layer][0][:, : step.held]
     right = step.loop.reference.whole.keys[layer][0][:, : step.reach]
     if ours.shape[1] == step.held and match_columns(ours, right).any(1).all():
-        after = f"after only {counted(step.reach, 'token')} had been fed"
-        return step.cause("written twice", f"the cache held {step.held}, {after}")
+        says = f"the cache held {step.held}, after only {counted(step.reach, 'token')} had been fed"
+        return step.cause("written twice", says)
 
 
 # -- tokens that the cache held already ------------------------------------------------------------
@@ -97,9 +96,8 @@ def fed_twice(step: StepEvidence):
     start, n = _find_in_text(step), len(step.fed)
     if start is None or start + n > step.held:
         return None
-    where = f"positions {start} to {start + n - 1}"
-    says = f"you fed {n} tokens, {where} of the text, and the cache already held them"
-    return step.cause("fed twice", says)
+    says = f"you fed {n} tokens, positions {start} to {start + n - 1} of the text, and the cache "
+    return step.cause("fed twice", f"{says}already held them")
 
 
 def token_fed_twice(step: StepEvidence):
@@ -108,8 +106,8 @@ def token_fed_twice(step: StepEvidence):
     if start is None or step.held != step.reach or not start < step.held < start + n:
         return None
     again = step.held - start
-    these = f"the first of them, {step.label(step.fed[0])!r}"
-    these = these if again == 1 else f"the first {again} of them"
+    one = f"the first of them, {step.label(step.fed[0])!r}"
+    these = one if again == 1 else f"the first {again} of them"
     return step.cause("token fed twice", f"you fed {n} tokens, and the cache already held {these}")
 
 
@@ -142,13 +140,10 @@ def prompt_not_fed_as_given(step: StepEvidence):
 
 def several_tokens_fed(step: StepEvidence):
     """The best token of every row of the step before, and not of its last row alone."""
-    for before in step.before():
-        n = len(before.fed)
-        choices = [int(row.argmax()) for row in before.rows.values()]
-        if n > 1 and len(choices) == n and choices == step.fed:
-            says = f"you fed {n} tokens, and one was new"
-            return step.cause("several tokens fed", says)
-        return None
+    before, n = next(step.before(), None), len(step.fed)
+    choices = [int(row.argmax()) for row in before.rows.values()] if before else []
+    if n > 1 and n == len(before.fed) and choices == step.fed:
+        return step.cause("several tokens fed", f"you fed {n} tokens, and one was new")
 
 
 def wrong_guess_kept(step: StepEvidence):
@@ -230,8 +225,8 @@ def wrong_position(step: StepEvidence):
     ahead = given[-1] - (step.end - 1)
     name = "position not advanced" if ahead < 0 else "position miscounted"
     name = "position counted twice" if ahead == 1 and step.held else name
-    token = step.label(step.fed[-1])
-    return step.cause(name, f"{token!r} is at position {step.end - 1}, but was given {given[-1]}")
+    says = f"{step.label(step.fed[-1])!r} is at position {step.end - 1}, but was given {given[-1]}"
+    return step.cause(name, says)
 
 
 FEEDING_RULES = (

@@ -94,26 +94,34 @@ def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
         verdict = _judge_call(loop, model, reference, tokenizer)
         if not verdict.passed:
             return verdict
-        again = uncached_reference(model, _second_prompt(model, reference), LEAST_NEW)
-        second = _judge_call(loop, model, again, tokenizer, is_second=True)
+        ids = _second_prompt(model, reference)
+        judged = attempt(_judge_second_call, loop, model, ids, tokenizer)
+    second = judged.result or _could_not_judge(judged.error)
     if second.passed:
         return verdict
-    where = f"in a second call, with a prompt of {counted(again.n_prompt, 'token')}"
+    where = f"in a second call, with a prompt of {counted(ids.shape[1], 'token')}"
     return replace(second, headline=f"{where}: {second.headline}")
+
+
+def _judge_second_call(loop, model, ids, tokenizer) -> Verdict:
+    reference = uncached_reference(model, ids, LEAST_NEW)
+    return _judge_call(loop, model, reference, tokenizer, is_second=True)
 
 
 def _judge_call(loop, model, reference, tokenizer, is_second=False) -> Verdict:
     """Run the loop once and judge it; a small difference is held against a right loop's."""
     evidence = _record(loop, model, reference, tokenizer)
     judged = attempt(_judge, evidence, model, is_second)
-    if judged.error is not None:
-        says = f"this check could not judge your loop: {describe_error(judged.error)}"
-        return Verdict.from_cause(Cause(UNKNOWN, says))
-    verdict, gate = judged.result, reference.gate
+    verdict, gate = judged.result or _could_not_judge(judged.error), reference.gate
     if verdict.passed or not gate < max(verdict.gaps.values(), default=0) < 100 * gate:
         return verdict
     wider = replace(reference, gate=max(gate, 4 * _measure_rounding(model, reference)))
     return _judge(replace(evidence, reference=wider), model, is_second)
+
+
+def _could_not_judge(error: BaseException) -> Verdict:
+    says = f"this check could not judge your loop: {describe_error(error)}"
+    return Verdict.from_cause(Cause(UNKNOWN, says))
 
 
 def _measure_rounding(model, reference: Reference) -> float:
