@@ -25,8 +25,8 @@ def find_feeding_cause(step: StepEvidence) -> Cause | None:
 def stale_cache(step: StepEvidence):
     """Before the first step of a call nothing can be held but an earlier text."""
     if step.index == 0 and step.held:
-        says = f"the cache held {counted(step.held, 'token')} before the prompt was fed"
-        return step.cause("stale cache", says)
+        held = counted(step.held, "token")
+        return step.cause("stale cache", f"the cache held {held} before the prompt was fed")
 
 
 def cache_never_read(step: StepEvidence):
@@ -79,7 +79,7 @@ def written_twice(step: StepEvidence):
 def whole_sequence_fed(step: StepEvidence):
     """The text from its first token on, after a cache that holds it."""
     n, reach = len(step.fed), step.reach
-    if n > reach > 0 and step.fed[:reach] == step.text[:reach] and step.held == reach:
+    if n > reach == step.held > 0 and step.fed[:reach] == step.text[:reach]:
         return step.cause("whole sequence fed", f"the cache held {step.held} and you fed {n}")
 
 

@@ -9,17 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from kvviz.checking.causes import Cause
-from kvviz.checking.compare import Comparison
+from kvviz.checking.compare import Comparison, Reference
+from kvviz.checking.loop_watch import Watch
+from kvviz.recording.run import Run
 from kvviz.recording.step import Step
 
-if TYPE_CHECKING:
-    from kvviz.checking.loop_evidence import LoopEvidence
+
+class Loop(Protocol):
+    """What a step reads of the loop it is part of; see `LoopEvidence`."""
+
+    reference: Reference
+    run: Run
+    watch: Watch
+    hidden: Tensor | None
+    drew_numbers: bool
+    steps: list[StepEvidence]
+
+    def returned(self, position: int) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class StepEvidence:
         reach: tokens of the right text that the steps before it had computed, with the right past.
     """
 
-    loop: LoopEvidence
+    loop: Loop
     step: Step
     reach: int
 
