@@ -169,10 +169,7 @@ def argmax_over_the_wrong_axis(step: StepEvidence):
 
 
 def wrong_row(step: StepEvidence):
-    """The best token of a row that isn't the last, and after single rows the best token.
-
-    Drawn at random, it would not be the best each time.
-    """
+    """The best token of a row not the last, and after single rows the best, so none was drawn."""
     before = next(step.before(), None)
     if before is None or len(step.fed) != 1 or step.loop.drew_numbers:
         return None
