@@ -21,8 +21,12 @@ ADVICE = {
     "too many tokens": "The prompt's own pass already gives the first new token.",
     "another token returned": "What you fed is right. Return the tokens that were chosen, after "
     "the prompt.",
-    "not greedy": "This check compares greedy loops. A loop that samples its tokens can be right "
-    "and still differ, so use argmax here.",
+    "not greedy": "Choose the token with the highest score in the last row: "
+    "logits[:, -1:].argmax(-1). A loop that samples its tokens can be right and still differ, but "
+    "this check compares greedy loops.",
+    "yields": "Collect the tokens in a list, and return them after the prompt, in one tensor.",
+    "endless loop": "Look at what ends your loop: it needs n new tokens, so use "
+    "`for step in range(n)`, or see that what the condition reads changes in each step.",
     # What a loop fed, and to which cache.
     "stale cache": "The model read an earlier text along with this one. Start each text with an "
     "empty cache: make a new one, or reset it (reset must empty every slot).",
@@ -39,6 +43,12 @@ ADVICE = {
     "prompt's last token fed": "That is the prompt's last token, and the cache already holds it. "
     "Feed the token you just produced.",
     "token fed twice": "A token that is fed again is written again. Feed only the newest token.",
+    "fed twice": "Whatever is fed is written again after itself. Feed each part of the text once.",
+    "wrong guess kept": "A guess that turns out wrong has to leave the cache again: "
+    "cache.crop(-k) takes out the last k tokens.",
+    "most fed again": "Keep what the cache holds, and feed only what is new.",
+    "wrong row": "The last row of the logits is the one that predicts the next token: "
+    "logits[:, -1:].argmax(-1).",
     "several tokens fed": "Take the last row of the logits before you choose: "
     "logits[:, -1:].argmax(-1).",
     "argmax over the wrong axis": "The logits were right and the choice was not: take the argmax "
@@ -156,3 +166,8 @@ class Cause:
 def first_cause(rules: Iterable[Callable], evidence) -> Cause | None:
     """The first cause that a rule finds in the evidence; None if no rule applies."""
     return next((cause for rule in rules if (cause := rule(evidence))), None)
+
+
+def counted(n: int, one: str, many: str = "") -> str:
+    """`n` things in words: 1 row, 2 rows."""
+    return f"{n} {one if n == 1 else many or one + 's'}"

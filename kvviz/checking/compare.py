@@ -23,6 +23,8 @@ class Reference:
         logits: (1, p + n - 1, vocabulary), of every token but the last.
         whole: that pass, with `SEEN` kept.
         gate: largest gap allowed, relative to the largest number.
+        hidden: last hidden states of the same tokens, (p + n - 1, width); None if not seen.
+        seconds: what it took to compute.
     """
 
     ids: Tensor
@@ -30,6 +32,8 @@ class Reference:
     logits: Tensor
     whole: Step
     gate: float = GATE
+    hidden: Tensor | None = None
+    seconds: float = 0.0
 
     @property
     def n_new(self) -> int:
@@ -92,7 +96,8 @@ def compare_tokens(ours: list[int], right: list[int], label=str, ends=()) -> Fin
         return Finding("tokens", False, f"new token {first} is {came!r}, expected {expected!r}")
     stopped = len(ours) < len(right) and ours[-1:] and ours[-1] in ends
     if len(ours) != len(right) and not stopped:
-        return Finding("tokens", False, f"{len(ours)} new tokens, expected {len(right)}")
+        n = f"{len(ours)} new token{'s' * (len(ours) != 1)}"
+        return Finding("tokens", False, f"{n}, expected {len(right)}")
     return Finding("tokens", True, f"all {len(ours)} new tokens equal")
 
 

@@ -1,12 +1,10 @@
-"""What the rules look at: a loop, one step of it, or one layer in one step.
+"""What the rules of a cache look at: one layer in one step.
 
 Evidence is only read while it is judged. C columns, D head width; all of sequence 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -14,91 +12,7 @@ from torch import Tensor
 
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.columns import CLOSE, Columns, match_columns
-from kvviz.checking.compare import SEEN, Comparison, Reference, compare_entries, compare_logits
-from kvviz.recording.run import Run
-from kvviz.recording.step import Step
-
-
-@dataclass(frozen=True)
-class LoopEvidence:
-    """A loop that ran: what it was given, what was recorded, and what it returned or raised."""
-
-    reference: Reference
-    run: Run
-    out: object
-    error: Exception | None = None
-    prompt_changed: bool = False
-
-    @cached_property
-    def n_equal(self) -> int:
-        """How many tokens it returned, counted from the first, are the right ones."""
-        length = min(self.out.shape[1], self.reference.ids.shape[1])
-        equal = self.out[0, :length] == self.reference.ids[0, :length]
-        return int(equal.long().cumprod(0).sum())
-
-    @cached_property
-    def logits(self) -> Comparison:
-        """Each step's last row beside the right one, as far as the tokens are equal."""
-        rows = (
-            (step.index, torch.tensor([step.visible - 1]), step.logits[:1, None])
-            for step in self.run
-        )
-        return compare_logits(rows, self.reference, self.n_equal)
-
-    @cached_property
-    def entries(self) -> Comparison:
-        """Keys and values of every step, as far as the tokens are equal."""
-        return compare_entries(self.run, self.reference, self.n_equal)
-
-    @property
-    def has_right_logits(self) -> bool:
-        return self.logits.step is None and self.logits.count > 0
-
-    @property
-    def n_new(self) -> int:
-        """How many tokens it returned after the prompt."""
-        return self.out.shape[1] - self.reference.n_prompt
-
-    def steps(self) -> Iterator[StepEvidence]:
-        """Each step, with the number of tokens that had been fed before it."""
-        fed_before = 0
-        for step in self.run:
-            yield StepEvidence(self, step, fed_before)
-            fed_before = step.visible
-
-
-@dataclass(frozen=True)
-class StepEvidence:
-    """One step of a loop, given that the steps before it are right."""
-
-    loop: LoopEvidence
-    step: Step
-    fed_before: int
-
-    @cached_property
-    def text(self) -> list[int]:
-        """The right tokens."""
-        return self.loop.reference.ids[0].tolist()
-
-    @cached_property
-    def fed(self) -> list[int]:
-        return self.step.token_ids[0].tolist()
-
-    @property
-    def held(self) -> int:
-        return self.step.held_before
-
-    @property
-    def is_next(self) -> bool:
-        """Whether it was fed the tokens that come next, after a cache that holds all before."""
-        expected = self.text[self.fed_before : self.fed_before + len(self.fed)]
-        return self.held == self.fed_before and self.fed == expected
-
-    def label(self, token: int) -> str:
-        return self.loop.run.label(token)
-
-    def cause(self, name: str, says: str) -> Cause:
-        return Cause(name, f"step {self.step.index}: {says}", self.step.index)
+from kvviz.checking.compare import SEEN
 
 
 class LayerEvidence:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
+import sysconfig
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-_PACKAGE = str(Path(__file__).parents[1])
+from kvviz.checking.watchdog import limit_time
+
 _DOES_NOTHING = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
+_INSTALLED = ("site-packages", "dist-packages", "<frozen ")
+_INSTALLED += (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"])
 
 
 @dataclass(frozen=True)
@@ -16,27 +21,47 @@ class Attempt:
     """What a call of the learner's code returned, or the exception it raised."""
 
     result: object = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
-def attempt(function, *arguments) -> Attempt:
-    """Call the learner's function; an exception it raises is returned, not passed on."""
+def attempt(function, *arguments, seconds: float | None = None) -> Attempt:
+    """Call the learner's function; what it raises is returned, not passed on.
+
+    That includes `exit()`. Only an interrupt from the keyboard passes: it is meant for the check.
+    After so many `seconds` the call is stopped, with a TimeLimitReached.
+    """
+    limit = contextlib.nullcontext() if seconds is None else limit_time(seconds)
     try:
-        return Attempt(function(*arguments))
-    except Exception as error:
+        with limit:
+            return Attempt(function(*arguments))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return Attempt(error=error)
 
 
 def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of a traceback that are neither in this package nor in an installed one."""
+    """The frames of a traceback that are the learner's: in no package, and not in Python's own."""
     frames = traceback.extract_tb(error.__traceback__)
-    return [f for f in frames if "site-packages" not in f.filename and _PACKAGE not in f.filename]
+    return [f for f in frames if not any(part in f.filename for part in _INSTALLED)]
 
 
 def own_lines(error: BaseException) -> str:
     """The learner's own lines of a traceback, one below the other; empty if there are none."""
     frames = own_frames(error)
+    if len(frames) > 6:  # a function that calls itself
+        frames = [*frames[:3], *frames[-3:]]
     return "\n".join(f"line {f.lineno} of {f.name}:  {f.line}" for f in frames)
+
+
+def describe_error(error: BaseException) -> str:
+    """Its type and message, on one line and no longer than that."""
+    try:
+        says = " ".join(str(error).split())
+    except Exception:
+        says = ""
+    says = says if len(says) <= 300 else f"{says[:300]}..."
+    return f"{type(error).__name__}: {says}" if says else type(error).__name__
 
 
 def is_unwritten(function) -> bool:

@@ -6,135 +6,221 @@ by what it left there.
 
 from __future__ import annotations
 
+import random
+import time
 from dataclasses import replace
 
+import numpy as np
 import torch
 
 from kvviz.arguments import check_whole
-from kvviz.checking.causes import first_cause
-from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work, pace
-from kvviz.checking.evidence import LoopEvidence
-from kvviz.checking.learner_code import attempt
-from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, SECOND_CALL_RULES
+from kvviz.checking.causes import UNKNOWN, Cause, counted, first_cause
+from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work
+from kvviz.checking.learner_code import attempt, describe_error
+from kvviz.checking.loop_evidence import LoopEvidence
+from kvviz.checking.loop_inputs import MAX_BYTES, check_loop, check_model, check_prompt, in_float32
+from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, most_fed_again
+from kvviz.checking.loop_rules import never_read_or_started_over as restarted
+from kvviz.checking.loop_watch import Watch
+from kvviz.checking.loop_work import compare_rows, describe_pace, list_remarks
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.recording.recorder import record
 
-MAX_BYTES = 2**32  # a recording for a check may take this much
 LEAST_NEW = 3  # new tokens, so that two decode steps can be compared
+SECONDS = 20  # that one call of a loop may take, or ten times the plain loop
+SECOND_PROMPT = 40  # tokens, so that the second call holds more than the first
 
 
 def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
     """Check `loop(model, ids, n)`, a greedy loop that keeps keys and values, against a plain one.
 
-    Your loop runs twice, the second time on another prompt, to see whether anything is left over.
+    Your loop runs twice, the second time on another and longer prompt, to see whether anything is
+    left over. Each run is stopped after 20 seconds, or ten times what the plain loop took if that
+    is more. A model in bfloat16 or float16 computes in float32 meanwhile, so that rounding hides
+    nothing.
 
     Args:
         loop: takes ids (1, p) and returns the prompt and n new tokens, (1, p + n). It may stop
-            early at an end-of-text token.
-        model: any causal decoder that `record` takes.
+            early at an end-of-text token, feed tokens in chunks, guess and crop, or copy caches.
+        model: any causal decoder of transformers that `record` takes, in eval mode.
         ids: (1, p) token ids.
         n_new: new tokens, at least 3, so that two decode steps can be compared.
         tokenizer: gives the tokens their text; that of `load_model` is known already.
 
     Raises:
-        ValueError: ids of another shape, or n_new below 3. A mistake in the loop raises nothing,
-            and neither does an exception in it: the verdict says what is wrong.
+        TypeError: loop is no function, or model none of transformers.
+        ValueError: ids of another shape or no tokens of the model, n_new below 3, a model without
+            a head, in training mode or too large for float32. A mistake in the loop raises
+            nothing, and neither does an exception in it: the verdict says what is wrong.
 
     >>> def loop(model, ids, n):
     ...     return model.generate(ids, max_new_tokens=n, do_sample=False)
     >>> kv.check(loop, model, ids, 4).headline
     'equal in tokens, logits, keys and values; 1 row a step'
     """
+    check_loop(loop)
     check_prompt(ids)
     n_new = check_whole("n_new", n_new, least=LEAST_NEW)
+    check_model(model)
+    check_prompt(ids, model)
     return judge_loop(loop, model, uncached_reference(model, ids, n_new), tokenizer)
-
-
-def check_prompt(ids):
-    """Raise ValueError unless `ids` is one prompt, (1, p) with at least one token."""
-    if not isinstance(ids, torch.Tensor) or ids.ndim != 2 or ids.shape[0] != 1 or not ids.numel():
-        got = tuple(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
-        raise ValueError(f"ids: expected one prompt of shape (1, p), and got {got}")
 
 
 @torch.no_grad()
 def uncached_reference(model, ids, n_new: int) -> Reference:
     """What the plain loop gives: n_new greedy tokens, and one pass over them without a cache."""
-    p = ids.shape[1]
-    with record(model, keep=()):  # which refuses a text that the model cannot take
-        for _ in range(n_new):
-            newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
-            ids = torch.cat([ids, newest], dim=-1)
-    with record(model, keep=SEEN, max_bytes=MAX_BYTES) as run:
-        logits = model(ids[:, :-1], use_cache=False).logits
-    precision = torch.finfo(next(model.parameters()).dtype).eps / torch.finfo(torch.float32).eps
-    return Reference(ids, p, logits.float().cpu(), run[0], GATE * max(1.0, precision))
+    p, start, ids = ids.shape[1], time.monotonic(), ids.long()
+    with in_float32(model):
+        with record(model, keep=()):  # which refuses a text that the model cannot take
+            for _ in range(n_new):
+                newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
+                ids = torch.cat([ids, newest], dim=-1)
+        with record(model, keep=SEEN, max_bytes=MAX_BYTES) as run:
+            watch = Watch(run)
+            with watch.attached(model):
+                logits = model(ids[:, :-1], use_cache=False).logits.float().cpu()
+        rows = watch.rows_of(0, run[0].fed)
+        if len(rows) == run[0].fed:
+            logits = torch.stack([*rows.values()])[None]
+        kind = next(model.parameters()).dtype
+    precision = torch.finfo(kind).eps / torch.finfo(torch.float32).eps
+    gate, seconds = GATE * max(1.0, precision), time.monotonic() - start
+    return Reference(ids, p, logits, run[0], gate, watch.hidden.get(0), seconds)
 
 
 def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
     """`check` against a reference that has been computed before."""
-    evidence = _record(loop, model, reference, tokenizer)
-    if cause := first_cause(RESULT_RULES, evidence):
-        return Verdict.from_cause(cause)
-    verdict = _compare(evidence, model)
-    if not verdict.passed:
+    with in_float32(model):
+        verdict = _judge_call(loop, model, reference, tokenizer)
+        if not verdict.passed:
+            return verdict
+        ids = _second_prompt(model, reference)
+        judged = attempt(_judge_second_call, loop, model, ids, tokenizer)
+    second = judged.result or _could_not_judge(judged.error)
+    if second.passed:
         return verdict
-    return _second_call(loop, model, reference, tokenizer) or verdict
+    where = f"in a second call, with a prompt of {counted(ids.shape[1], 'token')}"
+    return replace(second, headline=f"{where}: {second.headline}")
 
 
-def _record(loop, model, reference, tokenizer, keep=(*SEEN, "logits")) -> LoopEvidence:
+def _judge_second_call(loop, model, ids, tokenizer) -> Verdict:
+    reference = uncached_reference(model, ids, LEAST_NEW)
+    return _judge_call(loop, model, reference, tokenizer, is_second=True)
+
+
+def _judge_call(loop, model, reference, tokenizer, is_second=False) -> Verdict:
+    """Run the loop once and judge it; a small difference is held against a right loop's."""
+    evidence = _record(loop, model, reference, tokenizer)
+    judged = attempt(_judge, evidence, model, is_second)
+    verdict, gate = judged.result or _could_not_judge(judged.error), reference.gate
+    if verdict.passed or not gate < max(verdict.gaps.values(), default=0) < 100 * gate:
+        return verdict
+    wider = replace(reference, gate=max(gate, 4 * _measure_rounding(model, reference)))
+    return _judge(replace(evidence, reference=wider), model, is_second)
+
+
+def _could_not_judge(error: BaseException) -> Verdict:
+    says = f"this check could not judge your loop: {describe_error(error)}"
+    return Verdict.from_cause(Cause(UNKNOWN, says))
+
+
+def _measure_rounding(model, reference: Reference) -> float:
+    """The gap of a right loop, which computes the same in other shapes."""
+
+    def right(model, ids, n):
+        cache, text = None, reference.ids.to(ids.device)
+        for fed in (ids, *text[:, ids.shape[1] : -1].split(1, dim=1)):
+            cache = model(fed, cache=cache, use_cache=True).cache
+        return text
+
+    with torch.no_grad():
+        evidence = _record(right, model, reference, None)
+        kinds = evidence.compare_entries, evidence.compare_logits
+        return max(compare(only_right=False).gap for compare in kinds)
+
+
+def _record(loop, model, reference, tokenizer) -> LoopEvidence:
     """Run the learner's loop and record it."""
-    given = reference.prompt.clone()
-    with record(model, tokenizer, keep=keep, max_bytes=MAX_BYTES) as run:
-        called = attempt(loop, model, given, reference.n_new)
-    changed = not torch.equal(given, reference.prompt)
-    return LoopEvidence(reference, run, called.result, called.error, changed)
-
-
-def _compare(loop: LoopEvidence, model) -> Verdict:
-    """Compare everything that a loop gave; look for a cause where something differs."""
-    reference, run = loop.reference, loop.run
-    length = loop.out.shape[1]
-    until = "" if loop.n_equal == length else " before the first different token"
-    needed = reference.n_prompt + max(reference.n_new, loop.n_new) - 1
-    findings = (
-        _compare_tokens(loop, model),
-        loop.logits.finding("logits", f"every step{until}"),
-        loop.entries.finding("keys and values", f"every layer and position{until}"),
-        compare_work(run.rows, needed, spare=1),  # the last token may be fed too
+    given, needed = reference.prompt.clone(), reference.ids.shape[1]
+    seconds, numbers = max(SECONDS, 10 * reference.seconds), _random_state()
+    with record(model, tokenizer, keep=SEEN, max_bytes=MAX_BYTES) as run:
+        watch = Watch(run, max_calls=20 * needed + 200)
+        with watch.attached(model):
+            called = attempt(loop, model, given, reference.n_new, seconds=seconds)
+    return LoopEvidence(
+        reference=reference,
+        run=run,
+        watch=watch,
+        out=called.result,
+        error=called.error,
+        prompt_changed=not torch.equal(given, reference.prompt),
+        drew_numbers=_random_state() != numbers,
     )
-    gaps = {"logits": loop.logits.gap, "keys and values": loop.entries.gap}
-    if all(finding.passed for finding in findings):
-        headline = f"equal in tokens, logits, keys and values; {pace(run.rows)}"
-        remarks = _remarks(run.positions - (length - 1))
-        return Verdict(True, headline, findings=findings, remarks=remarks, gaps=gaps)
+
+
+def _random_state() -> tuple:
+    """The state of every generator that a loop draws from by default."""
+    name, keys, *rest = np.random.get_state()
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), keys.tobytes(), *rest
+
+
+@torch.no_grad()
+def _judge(loop: LoopEvidence, model, is_second: bool) -> Verdict:
+    """Compare everything that a loop gave; look for a cause where something differs.
+
+    In a second call the number of tokens does not count: a text may end early.
+    """
+    if cause := first_cause(RESULT_RULES, loop):
+        return Verdict.from_cause(cause)
+    tokens = _compare_tokens(loop, model, is_second)
+    passed = tokens.passed and loop.is_supported and not first_cause(WORK_RULES, loop)
+    logits = loop.compare_logits(only_right=passed)
+    entries = loop.compare_entries(only_right=passed)
+    until = "" if loop.n_equal == loop.out.shape[1] else " before the first different token"
+    findings = [
+        tokens,
+        logits.finding("logits", f"every step{until}"),
+        entries.finding("keys and values", f"every layer and position{until}"),
+    ]
+    if passed and not logits.count:
+        findings[1] = Finding("logits", None, "not seen; the last hidden states are equal")
+    gaps = {"logits": logits.gap, "keys and values": entries.gap}
+    if passed:
+        findings.append(compare_rows(loop))
+        seen = "tokens, logits," if logits.count else "tokens,"
+        headline = f"equal in {seen} keys and values; {describe_pace(loop)}"
+        remarks = list_remarks(loop)
+        return Verdict(True, headline, findings=tuple(findings), remarks=remarks, gaps=gaps)
+    needed = loop.reference.n_prompt + max(loop.reference.n_new, loop.n_new) - 1
+    findings.append(compare_work(loop.run.rows, needed, spare=1))  # the last token may be fed too
     cause = first_cause(LOOP_RULES, loop)
-    first = loop.entries if loop.entries.step is not None else loop.logits
+    first = entries if entries.step is not None else logits
     where = {"step": first.step if cause.step is None else cause.step}
     if cause.layer is None:
         where |= {"layer": first.layer, "position": first.position}
-    return Verdict.from_cause(cause, findings=findings, gaps=gaps, **where)
+    return Verdict.from_cause(cause, findings=tuple(findings), gaps=gaps, **where)
 
 
-def _compare_tokens(loop: LoopEvidence, model) -> Finding:
+WORK_RULES = (restarted, most_fed_again)
+
+
+def _compare_tokens(loop: LoopEvidence, model, is_second: bool) -> Finding:
     p, ids = loop.reference.n_prompt, loop.reference.ids
     if loop.n_equal < p:
         return Finding("tokens", False, "the result doesn't begin with the prompt")
-    ends = model.generation_config.eos_token_id
+    ends = model.generation_config.eos_token_id if model.generation_config else None
     ends = ends if isinstance(ends, list) else [ends]
-    return compare_tokens(loop.out[0, p:].tolist(), ids[0, p:].tolist(), loop.run.label, ends)
+    ours, right = loop.out[0, p:].tolist(), ids[0, p:].tolist()
+    if is_second:
+        ours, right = ours[: len(right)], right[: len(ours)]
+    return compare_tokens(ours, right, loop.run.label, ends)
 
 
-def _remarks(extra: int) -> tuple[str, ...]:
-    rows = f"{extra} row{'s' * (extra > 1)} more than needed"
-    return (f"{rows}: the last token doesn't have to be fed",) * (extra > 0)
-
-
-def _second_call(loop, model, reference, tokenizer) -> Verdict | None:
-    """Call a loop that was right once more, on another prompt; what is wrong then, if anything."""
-    prompt = reference.prompt
-    other = prompt.flip(1) if prompt.shape[1] > 1 else torch.cat([prompt, prompt], dim=-1)
-    ids = torch.cat([other, reference.ids[:, reference.n_prompt :]], dim=-1)
-    another = replace(reference, ids=ids, n_prompt=other.shape[1])  # only its prompt is used
-    cause = first_cause(SECOND_CALL_RULES, _record(loop, model, another, tokenizer, ("logits",)))
-    return cause and Verdict.from_cause(cause)
+def _second_prompt(model, reference: Reference):
+    """The prompt backwards, again and again: longer, as far as the model's positions go."""
+    prompt, known = reference.prompt, reference.ids.shape[1]
+    most = getattr(model.config.get_text_config(), "max_position_embeddings", None) or known
+    length = max(2, min(SECOND_PROMPT, max(known, most) - LEAST_NEW))
+    length = max(length, prompt.shape[1])
+    backwards = prompt.flip(1).repeat(1, -(-length // prompt.shape[1]))
+    return backwards[:, : min(length, max(known, most) - LEAST_NEW)]

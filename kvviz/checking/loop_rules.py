@@ -5,32 +5,65 @@ A rule is called what its cause is called. The lists at the end say in which ord
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import torch
 
 from kvviz.checking.cache_rules import find_cause
-from kvviz.checking.causes import UNKNOWN, Cause, first_cause
-from kvviz.checking.evidence import LoopEvidence, StepEvidence
-from kvviz.checking.learner_code import own_lines
+from kvviz.checking.causes import UNKNOWN, Cause, counted, first_cause
+from kvviz.checking.feeding_rules import (
+    cache_never_read,
+    find_feeding_cause,
+    started_over,
+)
+from kvviz.checking.learner_code import describe_error, own_lines
+from kvviz.checking.loop_evidence import LoopEvidence
+from kvviz.checking.loop_work import find_growing, find_restart
+from kvviz.checking.watchdog import TimeLimitReached
 
 # -- a loop that returned nothing that can be compared ---------------------------------------------
 
 
 def not_done_yet(loop: LoopEvidence):
     returned_nothing = loop.error is None and (loop.out is None or loop.out is ...)
-    if isinstance(loop.error, NotImplementedError) or (returned_nothing and not loop.run):
+    if (
+        isinstance(loop.error, NotImplementedError)
+        and not loop.run
+        or (returned_nothing and not loop.run)
+    ):
         return Cause("not done yet", "not done yet: replace the ... with your own loop")
+
+
+def yields(loop: LoopEvidence):
+    """A generator or a coroutine: nothing of the loop has run, or not all."""
+    if inspect.isgenerator(loop.out) or inspect.isasyncgen(loop.out):
+        says = "your loop yields its tokens, and so it returned a generator"
+        return Cause("yields", f"{says}: return them instead")
+    if inspect.iscoroutine(loop.out):
+        loop.out.close()
+        return Cause("yields", "your loop is an async function, and so it returned a coroutine")
+
+
+def endless_loop(loop: LoopEvidence):
+    """Only the check itself raises this."""
+    if isinstance(loop.error, TimeLimitReached):
+        says = str(loop.error) or "it did not end within its time"
+        calls = f"it called the model {counted(loop.watch.calls, 'time')}"
+        return Cause("endless loop", f"your loop was stopped: {says}; {calls}")
 
 
 def raised(loop: LoopEvidence):
     """An error may only follow from a mistake before it: then that is the cause."""
     if (error := loop.error) is None:
         return None
+    lines, then = own_lines(error), f"your loop raised {describe_error(error)}"
     name = getattr(error, "cause", "raised")  # `record` knows some of its refusals by name
-    earlier = first_wrong_step(loop) if name == "raised" else None
-    says = f"your loop raised {type(error).__name__}: {error}"
-    return earlier or Cause(name, says, lines=own_lines(error))
+    earlier = first_cause(EARLIER_RULES, loop) if name == "raised" and loop.run else None
+    if earlier:
+        then = f"your loop then raised {describe_error(error)}"
+        return replace(earlier, says=f"{earlier.says}; {then}")
+    return Cause(name, then, lines=lines)
 
 
 def model_never_called(loop: LoopEvidence):
@@ -44,136 +77,88 @@ def prompt_changed(loop: LoopEvidence):
 
 
 def wrong_result(loop: LoopEvidence):
-    out = loop.out
-    if not isinstance(out, torch.Tensor) or out.ndim != 2 or out.shape[0] != 1:
-        got = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
-        expected = tuple(loop.reference.ids.shape)
-        says = f"your loop returned {got}, expected ids of shape {expected}"
-        return Cause("wrong result", says)
-
-
-# -- a step, given that the steps before it are right ----------------------------------------------
-
-
-def stale_cache(step: StepEvidence):
-    if step.step.index == 0 and step.held:
-        says = f"the cache held {step.held} tokens before the prompt was fed"
-        return step.cause("stale cache", says)
-
-
-def wrong_position(step: StepEvidence):
-    given, end = step.step.position_ids[0].tolist(), step.held + len(step.fed)
-    if given == list(range(step.held, end)):
+    """Anything but whole numbers of shape (1, any number)."""
+    out, expected = loop.out, tuple(loop.reference.ids.shape)
+    if loop.has_ids:
         return None
-    ahead = given[-1] - (end - 1)
-    name = "position not advanced" if ahead < 0 else "position miscounted"
-    name = "position counted twice" if ahead == 1 else name
-    token = step.label(step.fed[-1])
-    return step.cause(name, f"{token!r} is at position {end - 1}, but was given {given[-1]}")
-
-
-def prompt_not_fed_as_given(step: StepEvidence):
-    if step.held == step.fed_before < step.loop.reference.n_prompt:
-        pairs = enumerate(zip(step.fed, step.text[step.held :], strict=False), step.held)
-        for position, (came, right) in pairs:
-            if came != right:
-                says = f"{step.label(came)!r} was fed at position {position}, but the prompt has "
-                return step.cause("prompt not fed as given", f"{says}{step.label(right)!r} there")
-
-
-def cache_never_read(step: StepEvidence):
-    n = len(step.fed)
-    if not step.held and step.fed == step.text[:n] and n > step.fed_before:
-        says = f"{n} rows were computed, and nothing was read from a cache"
-        return step.cause("cache never read", says)
-
-
-def started_over(step: StepEvidence):
-    if not step.held and step.fed == step.text[: len(step.fed)]:
-        says = f"the text was started over with an empty cache, after {step.fed_before} tokens"
-        return step.cause("started over", says)
-
-
-def cache_not_passed_on(step: StepEvidence):
-    if not step.held:
-        fed = f"{len(step.fed)} token{'s' * (len(step.fed) > 1)}"
-        return step.cause("cache not passed on", f"you fed {fed} and the cache held nothing")
-
-
-def cache_went_back(step: StepEvidence):
-    if step.held < step.fed_before:
-        says = f"the cache held {step.held}, after {step.fed_before} tokens had been fed"
-        return step.cause("cache went back", says)
-
-
-def written_twice(step: StepEvidence):
-    if step.held > step.fed_before:
-        says = f"the cache held {step.held}, after only {step.fed_before} tokens had been fed"
-        return step.cause("written twice", says)
-
-
-def whole_sequence_fed(step: StepEvidence):
-    n = len(step.fed)
-    if n > 1 and step.fed[: step.fed_before] == step.text[: step.fed_before]:
-        return step.cause("whole sequence fed", f"the cache held {step.held} and you fed {n}")
-
-
-def prompts_last_token_fed(step: StepEvidence):
-    if step.fed == step.text[step.loop.reference.n_prompt - 1 :][:1]:
-        return step.cause("prompt's last token fed", f"{step.label(step.fed[0])!r} was fed again")
-
-
-def token_fed_twice(step: StepEvidence):
-    n, last = len(step.fed), step.text[step.fed_before - 1 :][:1]
-    if n > 1 and step.fed[:1] == last:
-        says = f"you fed {n} tokens, and the cache already held the first of them, "
-        return step.cause("token fed twice", f"{says}{step.label(step.fed[0])!r}")
-
-
-def several_tokens_fed(step: StepEvidence):
-    if len(step.fed) > 1:
-        return step.cause("several tokens fed", f"you fed {len(step.fed)} tokens, and one was new")
-
-
-def token_not_chosen(step: StepEvidence):
-    before, fed = step.loop.run[step.step.index - 1], step.fed[0]
-    if (best := int(before.logits[0].argmax())) == fed:
-        return None
-    is_a_row = fed < before.fed  # as small as the number of a row: what another axis would give
-    name = "argmax over the wrong axis" if is_a_row else "another token fed"
-    says = f"you fed {step.label(fed)!r}, but {step.label(best)!r} had the highest score"
-    return step.cause(name, says)
+    got = "nothing" if out is None else type(out).__name__
+    if isinstance(out, torch.Tensor):
+        got = tuple(out.shape)
+        if out.ndim == 2 and out.shape[0] == 1:
+            says = f"your loop returned {out.dtype} on {out.device.type}, expected whole numbers"
+            return Cause("wrong result", says)
+    elif isinstance(out, list | tuple):
+        got = f"a {got} of {counted(len(out), 'item')}"
+    elif hasattr(out, "sequences"):
+        got = f"{got}, whose .sequences are the ids"
+    return Cause("wrong result", f"your loop returned {got}, expected ids of shape {expected}")
 
 
 # -- a loop whose result differs -------------------------------------------------------------------
 
 
 def first_wrong_step(loop: LoopEvidence):
-    for step in loop.steps():
-        rules = (wrong_position,) if step.is_next else FEEDING_RULES
-        if cause := first_cause(rules, step):
-            return cause
+    return loop.culprit and find_feeding_cause(loop.culprit)
+
+
+def wrong_step_before(loop: LoopEvidence):
+    """Before an error. What the last step was fed may have been about to leave the cache again."""
+    return None if loop.had_no_chance else first_wrong_step(loop)
+
+
+def never_read_or_started_over(loop: LoopEvidence):
+    """Right steps, but the text was begun again although a pass over it was there."""
+    if step := find_restart(loop):
+        return first_cause((cache_never_read, started_over), step)
+
+
+def most_fed_again(loop: LoopEvidence):
+    """Taken out of the cache and fed again, a part of the text that grows with it."""
+    if found := find_growing(loop):
+        held, again = found
+        says = f"{again} of {counted(held, 'token')} were taken out of the cache and fed again"
+        return Cause("most fed again", f"in the last step {says}")
+
+
+def went_on(loop: LoopEvidence):
+    """All that was fed is right, and it is more than the result needs."""
+    needed = loop.reference.ids.shape[1] - 1
+    fed = max((step.end for step in loop.steps), default=0)
+    if loop.culprit is None and fed > needed + 1:
+        says = f"your loop fed {counted(fed, 'token')} and went on, {needed} were needed"
+        return Cause("too many tokens", says)
 
 
 def prompt_missing(loop: LoopEvidence):
-    new = loop.reference.ids[:, loop.reference.n_prompt :]
-    if torch.equal(loop.out, new):
+    new = loop.reference.ids[:, loop.reference.n_prompt :].cpu()
+    length = loop.out.shape[1]
+    if length and torch.equal(loop.out.cpu(), new[:, :length]):
         return Cause("prompt missing", "your loop returned the new tokens without the prompt")
 
 
 def wrong_number_of_tokens(loop: LoopEvidence):
+    """As many as were asked for are right, or as many as it returned."""
     n_new, expected = loop.n_new, loop.reference.n_new
-    if n_new >= 0 and n_new != expected:
+    if n_new < 0:
+        got = counted(loop.out.shape[1], "token")
+        says = f"your loop returned {got}, fewer than the prompt has"
+        return Cause("wrong result", says)
+    if n_new != expected:
         name = "too few tokens" if n_new < expected else "too many tokens"
-        return Cause(name, f"your loop returned {n_new} new tokens, expected {expected}")
+        return Cause(name, f"your loop returned {counted(n_new, 'new token')}, expected {expected}")
 
 
 def another_token_returned(loop: LoopEvidence):
-    position, right = loop.n_equal, loop.reference.ids[0]
-    if loop.has_right_logits and position < min(loop.out.shape[1], len(right)):
-        came, best = (loop.run.label(int(ids[position])) for ids in (loop.out[0], right))
-        says = f"your loop returned {came!r} at position {position}, but {best!r} had the highest "
-        return Cause("another token returned", f"{says}score")
+    """The right token was fed there, or follows the last that was fed, and another returned."""
+    at, right, rows = loop.n_equal, loop.reference.ids[0], set()
+    for step in loop.right_steps:
+        rows |= {*step.right_rows}
+    if at >= min(loop.out.shape[1], len(right)) or not {at, at - 1} & rows:
+        return None
+    came, best = (loop.run.label(int(ids[at])) for ids in (loop.out[0], right))
+    why = "had the highest score" if at >= loop.reference.n_prompt else "is the prompt's"
+    says = f"your loop returned {came!r} at position {at}, but {best!r} {why}"
+    return Cause("another token returned", says)
 
 
 def wrong_tensors(loop: LoopEvidence):
@@ -184,52 +169,27 @@ def not_recognised(loop: LoopEvidence):
     return Cause(UNKNOWN, "something differs that this check does not recognise")
 
 
-# -- a second call, after a first that was right ---------------------------------------------------
-
-
-def stale_cache_again(loop: LoopEvidence):
-    for step in loop.steps():
-        cause = stale_cache(step)
-        return cause and replace(cause, says=f"in a second call, {cause.says}")
-
-
-def not_greedy(loop: LoopEvidence):
-    """A step, from the prompt's own on, that chose another token than the best."""
-    first = max(0, len(loop.run) - loop.reference.n_new)
-    for before, step in zip(loop.run[first:], loop.run[first + 1 :], strict=False):
-        best, fed = int(before.logits[0].argmax()), int(step.token_ids[0, 0])
-        if step.held_before == before.visible and step.fed == 1 and fed != best:
-            came, best = loop.run.label(fed), loop.run.label(best)
-            says = f"step {step.index}: {came!r} was chosen, but {best!r} had the highest score"
-            return Cause("not greedy", says)
-
-
 # -- the order in which the rules are tried --------------------------------------------------------
 
-RESULT_RULES = (not_done_yet, raised, model_never_called, prompt_changed, wrong_result)
-
-FEEDING_RULES = (  # for a step that was not fed what comes next
-    stale_cache,
-    prompt_not_fed_as_given,
-    cache_never_read,
-    started_over,
-    cache_not_passed_on,
-    cache_went_back,
-    written_twice,
-    whole_sequence_fed,
-    prompts_last_token_fed,
-    token_fed_twice,
-    several_tokens_fed,
-    token_not_chosen,
+RESULT_RULES = (
+    not_done_yet,
+    endless_loop,
+    raised,
+    yields,
+    model_never_called,
+    prompt_changed,
+    wrong_result,
 )
+
+EARLIER_RULES = (wrong_step_before, wrong_tensors, went_on)
 
 LOOP_RULES = (
     first_wrong_step,
+    never_read_or_started_over,
+    most_fed_again,
     prompt_missing,
     wrong_number_of_tokens,
     another_token_returned,
     wrong_tensors,
     not_recognised,
 )
-
-SECOND_CALL_RULES = (stale_cache_again, not_greedy)

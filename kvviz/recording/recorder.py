@@ -61,6 +61,9 @@ class _Recorder:
         self.run = Run(tokenizer=tokenizer or tokens.find_tokenizer(model), max_bytes=max_bytes)
         self.history = History()
 
+    def __deepcopy__(self, memo):
+        return self  # a copy of the model keeps its hooks: what it does is recorded too
+
     @contextlib.contextmanager
     def attach(self):
         handles = []

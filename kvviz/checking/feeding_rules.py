@@ -1,0 +1,247 @@
+"""The rules that name what a step was fed wrongly, given that the steps before it are right.
+
+Each looks at the evidence and returns a cause or None, and says what else would leave the same
+trace: where something would, the name covers both. The list at the end says in which order.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kvviz.checking.causes import Cause, counted, first_cause
+from kvviz.checking.columns import match_columns
+from kvviz.checking.step_evidence import StepEvidence
+
+
+def find_feeding_cause(step: StepEvidence) -> Cause | None:
+    """What is wrong with the step; a step with the right tokens can only have wrong positions."""
+    has_right_tokens = step.n_right and not step.n_stray and step.held <= step.reach
+    return first_cause((wrong_position,) if has_right_tokens else FEEDING_RULES, step)
+
+
+# -- the cache it was given ------------------------------------------------------------------------
+
+
+def stale_cache(step: StepEvidence):
+    """Before the first step of a call nothing can be held but an earlier text."""
+    if step.index == 0 and step.held:
+        held = counted(step.held, "token")
+        return step.cause("stale cache", f"the cache held {held} before the prompt was fed")
+
+
+def cache_never_read(step: StepEvidence):
+    """The whole text, and more of it than before, with nothing held."""
+    n = len(step.fed)
+    if not step.held and step.n_right == n > step.reach > 0:
+        says = f"{counted(n, 'row')} were computed, and nothing was read from a cache"
+        return step.cause("cache never read", says)
+
+
+def started_over(step: StepEvidence):
+    """The start of the text with nothing held, after a longer part of it."""
+    if not step.held and step.reach and step.n_right == len(step.fed):
+        says = "the text was started over with an empty cache, after "
+        return step.cause("started over", says + counted(step.reach, "token"))
+
+
+def cache_not_passed_on(step: StepEvidence):
+    """Nothing held: the cache was not passed, or not returned, or emptied. One name for these."""
+    if not step.held and step.reach:
+        says = f"you fed {counted(len(step.fed), 'token')} and the cache held nothing"
+        return step.cause("cache not passed on", says)
+
+
+def cache_went_back(step: StepEvidence):
+    """Fewer held than fed before: an older cache, or too much taken out. One name for both."""
+    if step.held < step.reach:
+        after = f"after {counted(step.reach, 'token')} had been fed"
+        return step.cause("cache went back", f"the cache held {step.held}, {after}")
+
+
+def written_twice(step: StepEvidence):
+    """More held than fed before, and each of them a column of the text, so some of them twice.
+
+    Without that, it can be the cache of another text.
+    """
+    if step.held <= step.reach:
+        return None
+    layer = step.step.layers[0]
+    ours = step.step.keys[layer][0][:, : step.held]
+    right = step.loop.reference.whole.keys[layer][0][:, : step.reach]
+    if ours.shape[1] == step.held and match_columns(ours, right).any(1).all():
+        says = f"the cache held {step.held}, after only {counted(step.reach, 'token')} had been fed"
+        return step.cause("written twice", says)
+
+
+# -- tokens that the cache held already ------------------------------------------------------------
+
+
+def whole_sequence_fed(step: StepEvidence):
+    """The text from its first token on, after a cache that holds it."""
+    n, reach = len(step.fed), step.reach
+    if n > reach == step.held > 0 and step.fed[:reach] == step.text[:reach]:
+        return step.cause("whole sequence fed", f"the cache held {step.held} and you fed {n}")
+
+
+def fed_twice(step: StepEvidence):
+    """Tokens as they stand in the text, all of them held already.
+
+    One token alone could also be a wrong choice: only if it is the latest, and wasn't returned.
+    """
+    if step.held != step.reach:
+        return None
+    if step.fed == step.text[: step.held][-1:] and step.loop.returned(step.held) != step.fed[0]:
+        token = repr(step.label(step.fed[0]))
+        return step.cause("fed twice", f"you fed {token} again, and the cache already held it")
+    start, n = _find_in_text(step), len(step.fed)
+    if start is None or start + n > step.held:
+        return None
+    says = f"you fed {n} tokens, positions {start} to {start + n - 1} of the text, and the cache "
+    return step.cause("fed twice", f"{says}already held them")
+
+
+def token_fed_twice(step: StepEvidence):
+    """Several tokens as they stand in the text: the first of them held already, the last new."""
+    start, n = _find_in_text(step), len(step.fed)
+    if start is None or step.held != step.reach or not start < step.held < start + n:
+        return None
+    again = step.held - start
+    one = f"the first of them, {step.label(step.fed[0])!r}"
+    these = one if again == 1 else f"the first {again} of them"
+    return step.cause("token fed twice", f"you fed {n} tokens, and the cache already held {these}")
+
+
+def _find_in_text(step: StepEvidence) -> int | None:
+    """Where the tokens stand in the text, the latest place before what comes next."""
+    n = len(step.fed)
+    starts = (s for s in reversed(range(step.held)) if step.text[s : s + n] == step.fed)
+    return next(starts, None) if n > 1 else None
+
+
+def prompts_last_token_fed(step: StepEvidence):
+    """The prompt's last token alone, which the loop didn't return: so it did not choose it."""
+    last = step.loop.reference.n_prompt - 1
+    is_last = step.fed == step.text[last : last + 1] and step.held == step.reach > last
+    if is_last and step.loop.returned(step.held) != step.fed[0]:
+        return step.cause("prompt's last token fed", f"{step.label(step.fed[0])!r} was fed again")
+
+
+def prompt_not_fed_as_given(step: StepEvidence):
+    """Another token within the prompt: skipped, in another order, or another text."""
+    at = step.right_end
+    if step.held == step.reach and step.n_stray and at < step.loop.reference.n_prompt:
+        came, right = step.label(step.fed[step.n_right]), step.label(step.text[at])
+        says = f"{came!r} was fed at position {at}, but the prompt has {right!r} there"
+        return step.cause("prompt not fed as given", says)
+
+
+# -- tokens that were not chosen, or not as they should be -----------------------------------------
+
+
+def several_tokens_fed(step: StepEvidence):
+    """The best token of every row of the step before, and not of its last row alone."""
+    before, n = next(step.before(), None), len(step.fed)
+    choices = [int(row.argmax()) for row in before.rows.values()] if before else []
+    if n > 1 and n == len(before.fed) and choices == step.fed:
+        return step.cause("several tokens fed", f"you fed {n} tokens, and one was new")
+
+
+def wrong_guess_kept(step: StepEvidence):
+    """The right token, and after it others that the model did not choose."""
+    if step.n_right and step.n_stray and step.held == step.reach:
+        at, came, right = _stray(step)
+        says = f"{came} was fed at position {at} as a guess, but {right} had the highest score"
+        return step.cause("wrong guess kept", f"{says}, and the guess was kept")
+
+
+def argmax_over_the_wrong_axis(step: StepEvidence):
+    """One row's number instead of a token, and 0 wherever there was one row."""
+    if len(step.fed) != 1 or not (before := next(step.before(), None)) or not before.rows:
+        return None
+    scores = torch.stack([*before.rows.values()])
+    numbers = (
+        scores[:, [0, -1]].argmax(0).tolist()
+    )  # of the first token in the vocabulary, the last
+    following = step.loop.steps[step.index + 1 :]
+    always_0 = all(later.fed == [0] for later in following if len(later.fed) == 1)
+    if len(before.rows) == len(before.fed) and step.fed[0] in numbers and always_0:
+        return step.cause("argmax over the wrong axis", _not_best(step))
+
+
+def wrong_row(step: StepEvidence):
+    """The best token of a row not the last, and after single rows the best, so none was drawn."""
+    before = next(step.before(), None)
+    if before is None or len(step.fed) != 1 or step.loop.drew_numbers:
+        return None
+    rows = [row for row, logits in before.rows.items() if int(logits.argmax()) == step.fed[0]]
+    later = step.loop.steps[step.index :]
+    pairs = zip(later, later[1:], strict=False)
+    rest_is_best = all(after.fed == [one.best] for one, after in pairs if len(one.fed) == 1)
+    if rows and len(later) > 1 and rest_is_best:
+        which = f"it is the best of row {rows[0]}, and the last row is {len(before.fed) - 1}"
+        return step.cause("wrong row", f"{_not_best(step)}; {which}")
+
+
+def not_greedy(step: StepEvidence):
+    """A token that is not the best was fed and returned: so it was chosen."""
+    if step.n_stray and step.held == step.reach and step.kept_a_stray:
+        at, came, right = _stray(step)
+        says = f"{came} was chosen for position {at}, but {right} had the highest score"
+        drawn = ", and random numbers were drawn" * step.loop.drew_numbers
+        return step.cause("not greedy", says + drawn)
+
+
+def another_token_fed(step: StepEvidence):
+    """A token that is not the best was fed, and not returned."""
+    if step.n_stray and step.held == step.reach:
+        return step.cause("another token fed", _not_best(step))
+
+
+def _not_best(step) -> str:
+    _, came, right = _stray(step)
+    return f"you fed {came}, but {right} had the highest score"
+
+
+def _stray(step) -> tuple[int, str, str]:
+    """Position, token and right token of the first that is not the right one."""
+    at = step.right_end
+    return at, repr(step.label(step.fed[step.n_right])), repr(step.label(step.text[at]))
+
+
+# -- positions -------------------------------------------------------------------------------------
+
+
+def wrong_position(step: StepEvidence):
+    """The tokens are right, and the positions given to the model are not.
+
+    One too many can be counted as held and as new only where something was held.
+    """
+    given = step.step.position_ids[0].tolist()
+    if given == list(range(step.held, step.end)):
+        return None
+    ahead = given[-1] - (step.end - 1)
+    name = "position not advanced" if ahead < 0 else "position miscounted"
+    name = "position counted twice" if ahead == 1 and step.held else name
+    says = f"{step.label(step.fed[-1])!r} is at position {step.end - 1}, but was given {given[-1]}"
+    return step.cause(name, says)
+
+
+FEEDING_RULES = (
+    stale_cache,
+    cache_never_read,
+    started_over,
+    cache_not_passed_on,
+    whole_sequence_fed,
+    token_fed_twice,
+    prompts_last_token_fed,
+    fed_twice,
+    prompt_not_fed_as_given,
+    cache_went_back,
+    written_twice,
+    several_tokens_fed,
+    argmax_over_the_wrong_axis,
+    wrong_row,
+    wrong_guess_kept,
+    not_greedy,
+    another_token_fed,
+)

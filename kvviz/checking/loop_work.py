@@ -1,0 +1,124 @@
+"""The work of a loop: rows that the text needs, and rows beyond them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kvviz.checking.causes import counted
+from kvviz.checking.compare import compare_work, pace
+from kvviz.checking.loop_evidence import LoopEvidence
+from kvviz.checking.step_evidence import StepEvidence
+from kvviz.checking.verdict import Finding
+
+
+@dataclass
+class Chain:
+    """Steps of which each goes on from what the one before left in a cache.
+
+    Attributes:
+        first: the step that started it, with an empty cache; None if the cache was filled before.
+        length: tokens of the right text that its cache holds.
+        longest: the most it ever held.
+        last: the number of its last step.
+        fed_again: (tokens held, those of them that had been held, taken out, and were fed again)
+            for each step.
+    """
+
+    first: StepEvidence | None
+    length: int = 0
+    longest: int = 0
+    last: int = -1
+    fed_again: list[tuple[int, int]] = field(default_factory=list)
+
+
+def find_chains(loop: LoopEvidence) -> list[Chain]:
+    """The chains of steps with the right past. Which cache a step read is told by its length."""
+    chains = []
+    for step in loop.right_steps:
+        fits = [chain for chain in chains if chain.length >= step.held]
+        if not step.held or not fits:
+            chain = Chain(step if not step.held else None, step.held)
+            chains.append(chain)
+        else:  # the one of which the least has to be taken out; of equals the latest
+            chain = min(fits, key=lambda chain: (chain.length, -chain.last))
+        again = min(chain.length, step.right_end) - step.held
+        chain.fed_again.append((step.right_end, again))
+        chain.length = step.right_end
+        chain.longest, chain.last = max(chain.longest, chain.length), step.index
+    return chains
+
+
+def find_restart(loop: LoopEvidence) -> StepEvidence | None:
+    """The step that began the text again, with an empty cache, after a pass over the prompt that
+    was given up; None if there is none.
+
+    Once, with new tokens, it can also be a second cache that checks the guesses of the first: then
+    it counts only if the first had time to go on.
+    """
+    needed, found = loop.n_equal - 1, []
+    chains = [chain for chain in find_chains(loop) if chain.first is not None]
+    for chain, later in zip(chains, chains[1:], strict=False):
+        was_given_up = loop.reference.n_prompt <= chain.longest < needed
+        if was_given_up and chain.last < later.first.index:
+            found.append(later.first)
+    can_be_second = len(found) == 1 and found[0].right_end > max(found[0].reach, needed - 3)
+    return None if can_be_second or not found else found[0]
+
+
+def find_growing(loop: LoopEvidence) -> tuple[int, int] | None:
+    """(tokens held, tokens fed again) of the last step, if each feeds most of the text again."""
+    for chain in find_chains(loop):
+        again = [pair for pair in chain.fed_again if pair[1]]
+        if len(again) < 2:
+            continue
+        (_, first), (held, last) = again[0], again[-1]
+        if last > first and 3 * last >= held:
+            return held, last
+    return None
+
+
+def describe_pace(loop: LoopEvidence) -> str:
+    """How many rows the steps after the prompt computed, in words."""
+    rows = [len(step.fed) for step in loop.steps if step.held >= loop.reference.n_prompt]
+    if not rows:
+        return pace(loop.run.rows)
+    least, most = min(rows), max(rows)
+    return f"{least} to {most} rows a step" if least < most else f"{counted(most, 'row')} a step"
+
+
+def compare_rows(loop: LoopEvidence) -> Finding:
+    """The rows computed, beside those that the text needs; more of them are no failure."""
+    run, needed = loop.run, _needed(loop)
+    if find_restart(loop) or find_growing(loop):
+        return compare_work(run.rows, needed, spare=-1)
+    total, most = sum(run.rows), max(step.visible for step in run)
+    more = f", {needed} needed" if total > needed + 1 else ""
+    held = f"the model saw {counted(most, 'token')} at most"
+    return Finding(
+        "work", True, f"{describe_pace(loop)}; {counted(total, 'row')} in all{more}; {held}"
+    )
+
+
+def list_remarks(loop: LoopEvidence) -> tuple[str, ...]:
+    """What was computed beyond need, and what was saved."""
+    needed, remarks = _needed(loop), []
+    extra, passes = sum(loop.run.rows) - needed, len(loop.run)
+    if extra > 0:
+        last = [step for step in loop.run if step.visible == loop.out.shape[1]]
+        why = "rows of other tokens, or of tokens computed before"
+        if extra == 1 and last:
+            why = "the last token doesn't have to be fed"
+        elif guesses := sum(step.n_stray for step in loop.steps if step.n_right):
+            why = f"{counted(guesses, 'guess', 'guesses')} turned out wrong"
+        remarks.append(f"{counted(extra, 'row')} more than needed: {why}")
+    if (saved := loop.n_new - passes) > 0:
+        remarks.append(
+            f"{counted(passes, 'pass', 'passes')} of the model for {loop.n_new} new tokens: "
+            f"{counted(saved, 'pass', 'passes')} saved"
+        )
+    return tuple(remarks)
+
+
+def _needed(loop: LoopEvidence) -> int:
+    new = max(loop.reference.n_new, loop.n_new) if loop.n_equal < loop.out.shape[1] else loop.n_new
+    return loop.reference.n_prompt + new - 1

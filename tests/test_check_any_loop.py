@@ -1,0 +1,337 @@
+"""`kv.check` on loops of any kind: unusual right ones pass, and no loop breaks the check."""
+
+import copy
+import random
+import threading
+import time
+
+import loops
+import numpy as np
+import pytest
+import small
+import torch
+import unusual_loops
+from test_check_loop import build, judge
+
+import kvviz as kv
+from kvviz.checking import loop as checking
+from kvviz.checking.loop import check
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return build(small.llama)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A limit of one second."""
+    monkeypatch.setattr(checking, "SECONDS", 1)
+
+
+def run_without_grad(loop):
+    return torch.no_grad()(loop)
+
+
+# -- right loops ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loop", unusual_loops.RIGHT, ids=lambda loop: loop.__name__)
+@pytest.mark.parametrize("n_prompt", [1, 6])
+def test_an_unusual_right_loop_passes(llama, loop, n_prompt):
+    verdict = judge(run_without_grad(loop), llama, small.prompt(n_prompt))
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("kind", [small.gpt2, small.gpt_neox, small.deepseek_v3])
+@pytest.mark.parametrize("which", range(4))
+def test_an_unusual_right_loop_passes_on_any_architecture(kind, which):
+    for loop in unusual_loops.RIGHT[which::4]:
+        verdict = judge(run_without_grad(loop), build(kind), small.prompt(6), 6)
+        assert verdict.passed, f"{loop.__name__}: {verdict}"
+
+
+def test_layers_that_use_the_keys_of_others_pass():
+    verdict = check(loops.right, build(small.gemma3n), small.prompt(7), 4)
+    assert verdict.passed, verdict
+
+
+def test_guesses_are_a_remark_with_the_rows_spent_and_the_passes_saved(llama):
+    at_random = run_without_grad(unusual_loops.guesses_at_random)
+    verdict = judge(at_random, llama, small.prompt(6))
+    assert verdict.headline.endswith("; 1 to 4 rows a step")
+    assert verdict.remarks == (
+        "23 rows more than needed: 23 guesses turned out wrong",
+        "11 passes of the model for 12 new tokens: 1 pass saved",
+    )
+    looped = small.plain_loop(llama, small.prompt(6), 12)
+
+    def knows(model, ids, n):
+        if ids.shape[1] != 6:
+            return loops.right(model, ids, n)
+        out = model(looped[:, :-1], use_cache=True)
+        return torch.cat([looped[:, :-1], out.logits[:, -1:].argmax(-1)], dim=1)
+
+    assert judge(run_without_grad(knows), llama, small.prompt(6)).remarks == (
+        "1 pass of the model for 12 new tokens: 11 passes saved",
+    )
+
+
+def test_the_verdict_says_how_far_the_trial_went(llama):
+    work = judge(run_without_grad(loops.right), llama, small.prompt(6)).findings[-1]
+    assert work.says == "1 row a step; 17 rows in all; the model saw 17 tokens at most"
+
+
+def test_a_cache_cut_at_32_is_found_by_the_longer_second_call(llama):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        cache = model(ids[:, :1], use_cache=True).cache
+        for step in range(1, ids.shape[1] + n - 1):
+            if cache.get_seq_length() > 32:
+                for layer in cache.layers:
+                    layer.values[:, :, 0] = 0
+            out = model(ids[:, step : step + 1], cache=cache)
+            if step >= ids.shape[1] - 1:
+                ids = torch.cat([ids, out.logits[:, -1:].argmax(-1)], dim=1)
+        return ids
+
+    verdict = judge(loop, llama, small.prompt(6), 4)
+    assert not verdict.passed and "in a second call, with a prompt of 40 tokens" in verdict.headline
+
+
+def test_logits_that_were_not_seen_are_said_to_be(llama):
+    verdict = judge(run_without_grad(unusual_loops.body_and_weight), llama, small.prompt(6))
+    assert verdict.headline == "equal in tokens, keys and values; 1 row a step"
+    assert verdict.findings[1].passed is None and "not seen" in verdict.findings[1].says
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_16_bits_is_judged_in_32_and_put_back(dtype):
+    model = build(small.llama, dtype)
+    before = [(weight, weight.data_ptr(), weight.clone()) for weight in model.parameters()]
+
+    @torch.no_grad()
+    def blanks_a_value(model, ids, n):
+        out = model(ids, use_cache=True)
+        for _ in range(n):
+            out.cache.layers[1].values[:, :, 2] = 0
+            ids = torch.cat([ids, out.logits[:, -1:].argmax(-1)], dim=1)
+            out = model(ids[:, -1:], cache=out.cache)
+        return ids
+
+    assert check(run_without_grad(loops.right), model, small.prompt(6), 4).passed
+    verdict = check(blanks_a_value, model, small.prompt(6), 4)
+    assert not verdict.passed and "value of position 2" in verdict.headline, verdict
+    for weight, where, values in before:
+        assert weight.data_ptr() == where and torch.equal(weight, values)
+
+
+# -- wrong loops ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize("loop", unusual_loops.WRONG, ids=lambda loop: loop.__name__)
+def test_an_unusual_mistake_is_given_its_name(llama, loop):
+    cause, says = unusual_loops.WRONG[loop]
+    is_plain = loop in (unusual_loops.yields, unusual_loops.awaited, unusual_loops.takes_two)
+    torch.manual_seed(0)
+    verdict = judge(loop if is_plain else run_without_grad(loop), llama, small.prompt(6))
+    assert not verdict.passed and verdict.cause == cause, verdict
+    assert says in verdict.headline and verdict.advice, verdict
+
+
+def test_a_guess_that_was_taken_back_is_not_blamed_for_what_is_wrong_later(llama):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        out = model(ids, use_cache=True)
+        for step in range(n):
+            best, other = out.logits[:, -1:].topk(2).indices.unbind(-1)
+            ids = torch.cat([ids, best], dim=1)
+            if step == 1:
+                model(other, cache=out.cache)
+                out.cache.crop(-1)
+            if step == 5:
+                out.cache.layers[1].values[:, :, 2] = 0
+            out = model(best, cache=out.cache)
+        return ids
+
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.cause == "not recognised" and verdict.step == 7, verdict
+    assert (verdict.layer, verdict.position) == (1, 2)
+
+
+def test_what_the_finished_steps_show_is_told_before_the_error(llama):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        out = model(ids, use_cache=True)
+        values = out.cache.layers[1].values
+        out.cache.layers[1].values = values.roll(1, dims=2)
+        model(ids[:, -1:], cache=out.cache)
+        raise RuntimeError("later")
+
+    @torch.no_grad()
+    def drops_a_write(model, ids, n):
+        cache = model(ids, use_cache=True).cache
+        cache = model(torch.tensor([[91]]), cache=cache).cache
+        layer = cache.layers[2]
+        layer.keys, layer.values = layer.keys[:, :, :-1], layer.values[:, :, :-1]
+        model(torch.tensor([[21]]), cache=cache)
+        model(torch.tensor([[3, 4, 5]]), cache=cache)
+        raise RuntimeError("shapes")
+
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.headline.endswith("; your loop then raised RuntimeError: later")
+    assert not verdict.headline.startswith("your loop")
+    verdict = judge(drops_a_write, llama, small.prompt(6))
+    assert verdict.step == 2 and "then raised RuntimeError" in verdict.headline, verdict
+
+
+def test_a_guess_that_could_still_be_taken_back_is_no_mistake_before_an_error(llama):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        out = model(ids, use_cache=True)
+        model(out.logits[:, -1:].topk(2).indices[..., 1], cache=out.cache)
+        raise OSError("no crop")
+
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.cause == "raised" and verdict.headline == "your loop raised OSError: no crop"
+
+
+def test_only_the_learners_own_lines_are_shown(llama):
+    def loop(model, ids, n):
+        with torch.enable_grad():
+            out = model(ids, use_cache=True)
+        return copy.deepcopy(out.cache)
+
+    lines = judge(loop, llama, small.prompt(6)).advice.splitlines()
+    assert len(lines) == 1 and lines[0].endswith("return copy.deepcopy(out.cache)")
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), random.random, np.random.rand])
+def test_random_numbers_are_noticed_wherever_they_come_from(llama, draw):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        draw()
+        return unusual_loops.second_best(model, ids, n)
+
+    assert judge(loop, llama, small.prompt(6)).headline.endswith("random numbers were drawn")
+    quiet = judge(run_without_grad(unusual_loops.second_best), llama, small.prompt(6))
+    assert quiet.cause == "not greedy" and quiet.headline.endswith("had the highest score")
+
+
+def test_random_numbers_that_change_nothing_are_no_mistake(llama):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        torch.rand(3)
+        return loops.right(model, ids, n)
+
+    assert judge(loop, llama, small.prompt(6)).passed
+
+
+def test_a_loop_that_breaks_the_model_gets_a_verdict():
+    @torch.no_grad()
+    def loop(model, ids, n):
+        out = loops.right(model, ids, n)
+        model.model.layers = model.model.layers[:0]
+        return out
+
+    verdict = check(loop, small.llama(), small.prompt(6), 4)
+    assert not verdict.passed and "in a second call" in verdict.headline, verdict
+
+
+def test_rounding_that_a_right_loop_shows_too_is_no_mistake(llama, monkeypatch):
+    """As if this machine rounded more coarsely."""
+    monkeypatch.setattr(checking, "GATE", 1e-7)
+    verdict = check(run_without_grad(loops.in_chunks), llama, small.prompt(6), 6)
+    assert verdict.passed, verdict
+
+
+# -- it always ends ------------------------------------------------------------------------------
+
+
+def spins(model, ids, n):
+    while True:
+        pass
+
+
+def sleeps(model, ids, n):
+    time.sleep(100)
+
+
+def swallows(model, ids, n):
+    while True:
+        try:
+            time.sleep(0.01)
+        except:  # noqa: E722
+            pass
+
+
+@pytest.mark.parametrize("loop", [spins, sleeps, swallows])
+def test_an_endless_loop_is_stopped(llama, impatient, loop):
+    start = time.monotonic()
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.cause == "endless loop" and "within 1 second;" in verdict.headline
+    assert "called the model 0 times" in verdict.headline and time.monotonic() - start < 10
+
+
+def test_an_endless_loop_is_stopped_outside_the_main_thread(llama, impatient):
+    found = []
+    work = threading.Thread(target=lambda: found.append(judge(spins, llama, small.prompt(6))))
+    work.start()
+    work.join(30)
+    assert found and found[0].cause == "endless loop"
+
+
+def test_a_timer_that_ran_before_goes_on(llama):
+    signal = pytest.importorskip("signal")
+    if not hasattr(signal, "setitimer"):
+        pytest.skip("this system has no timers")
+    handler = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 500)
+        judge(run_without_grad(loops.right), llama, small.prompt(6))
+        assert 400 < signal.getitimer(signal.ITIMER_REAL)[0] < 500
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+
+
+# -- the entrance --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (torch.ones(1, 4), "expected whole numbers .* got torch.float32"),
+        (torch.tensor([[1, 2, 101]]), "0 to 100, and got 101 at position 2"),
+        (torch.tensor([[1, -2, 3]]), "0 to 100, and got -2 at position 1"),
+        (torch.ones(4).long(), r"shape \(1, p\), and got \(4,\)"),
+    ],
+)
+def test_ids_of_another_kind_are_refused(llama, ids, says):
+    with pytest.raises(ValueError, match=says):
+        check(loops.right, llama, ids, 4)
+
+
+def test_models_of_another_kind_are_refused(llama):
+    ids = small.prompt(3)
+    with pytest.raises(
+        TypeError, match="got Forge; for a Forge and its cache there is check_cache"
+    ):
+        check(loops.right, kv.Forge.small(), ids, 4)
+    with pytest.raises(ValueError, match="LlamaModel has no head"):
+        check(loops.right, llama.model, ids, 4)
+    with pytest.raises(TypeError, match=r"loop\(model, ids, n\), and got NoneType"):
+        check(None, llama, ids, 4)
+    llama.train()
+    try:
+        with pytest.raises(ValueError, match=r"in training mode.* call model.eval\(\)"):
+            check(loops.right, llama, ids, 4)
+    finally:
+        llama.eval()
+
+
+def test_a_model_too_large_for_32_bits_is_refused(monkeypatch):
+    monkeypatch.setattr("kvviz.checking.loop_inputs.MAX_BYTES", 1000)
+    with pytest.raises(ValueError, match="judges in float32, which would take .* KiB"):
+        check(loops.right, build(small.llama, torch.bfloat16), small.prompt(3), 4)
