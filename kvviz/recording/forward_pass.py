@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING
 
 from kvviz.recording import cache_state
 from kvviz.recording.lineage import History, Pass
+from kvviz.recording.refusal import refuse
 from kvviz.recording.run import Run
 from kvviz.recording.step import Step
 from kvviz.recording.witness import take_witness
@@ -17,51 +19,60 @@ class ForwardPass:
     Args:
         run: where the step will be; copies are counted in it.
         given: the arguments of the call, by name.
-        n_layers: layers of the model.
+        opened: the model, as `hooks.open_model` returns it.
         keep, layers: what to keep, and of which layers; see `record`.
 
     Raises:
+        TypeError: a cache that cannot be read.
         ValueError: the call has neither token ids nor embeddings.
     """
 
-    def __init__(self, run: Run, given: dict, n_layers: int, keep, layers):
-        self.run, self.n_layers, self.keep, self.layers = run, n_layers, keep, layers
+    def __init__(self, run: Run, given: dict, opened, keep, layers):
+        self.run, self.opened, self.keep, self.layers = run, opened, keep, layers
         ids, embeds = given.get("input_ids", given.get("ids")), given.get("inputs_embeds")
         if ids is None and embeds is None:
             raise ValueError("a forward pass takes input_ids or inputs_embeds, and got neither")
+        if not isinstance(embeds if ids is None else ids, torch.Tensor):
+            raise TypeError(f"expected input_ids as a tensor of int64, got {type(ids).__name__}")
+        self.has_ids = ids is not None
         self.token_ids = (
-            torch.full(embeds.shape[:2], -1) if ids is None else ids.detach().cpu().clone()
+            ids.detach().cpu().clone() if self.has_ids else torch.full(embeds.shape[:2], -1)
         )
-        self.attention_mask = given.get("attention_mask")
+        mask = given.get("attention_mask")  # a tensor, or one for each kind of layer
+        self.attention_mask = mask if isinstance(mask, torch.Tensor) else None
         # Counted before the pass, which changes the cache; a static one's length is a live tensor.
         self.cache = given.get("cache", given.get("past_key_values"))
-        self.before = cache_state.count_held(self.cache, n_layers)
+        self.before = cache_state.count_held(self.cache, opened.n_layers)
         self.held_before = max(self.before.values(), default=0)
+        self._expected = cache_state.count_columns(self.cache, opened.n_layers, self.fed)
         self.rows: dict[int, int] = {}
         self.columns: dict[int, int] = {}
         self.kept: dict[str, dict[int, torch.Tensor]] = {}
         self.gaps: dict[int, float] = {}
         self._masks: dict[tuple, tuple] = {}
         self._positions: torch.Tensor | None = None
-        # Keys and values of the deepest layer that sees the most columns.
-        self._widest: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._attended: dict[int, tuple] = {}  # query, key and value of each layer
 
     @property
     def fed(self) -> int:
-        return self.token_ids.shape[1]
+        return self.token_ids.shape[-1]
 
     def note_attention(self, layer, query, key, value, mask, positions, output, weights):
         """Note one layer's attention: counts always, and copies of what is to be kept.
 
         query and output (B, H, Tq, D), key and value (B, G, Tk, D), weights (B, H, Tq, Tk) or None.
         """
+        if layer in self._attended:
+            return self._check_second_half(layer, query, key)
+        self._attended[layer] = query, key, value
+        self._check_columns(layer, key.shape[-2])
         self.rows[layer], self.columns[layer] = query.shape[-2], key.shape[-2]
         if self._positions is None:
             self._positions = positions
-        if self._widest is None or key.shape[-2] >= self._widest[0].shape[-2]:
-            self._widest = key, value
         if layer not in self.layers:
             return
+        if "attention" in self.keep and weights is None:
+            refuse(self.opened.model, f"its layer {layer} does not give back its weights")
         given = {"queries": query, "keys": key, "values": value, "outputs": output}
         if weights is not None:
             given["attention"] = weights
@@ -70,6 +81,50 @@ class ForwardPass:
         for name in self.keep:
             if name in given:
                 self._keep(name, layer, self._copy(given[name]))
+
+    def _check_columns(self, layer, n_columns):
+        """Refuse columns that are not the last positions, of those held and those fed."""
+        fed, expected = self.fed, self._expected.get(layer)
+        if self.cache is None and not self.opened.is_forge:
+            expected = fed, fed
+        if expected is None:  # a forge's layer, or one that uses the keys of another
+            return
+        if n_columns != expected[0]:
+            refuse(
+                self.opened.model,
+                f"its layer {layer} attends to {n_columns} keys, where {expected[0]} positions "
+                "are held or fed",
+            )
+        if expected[1] < self.before.get(layer, 0) + fed:
+            refuse(self.opened.model, f"its layer {layer} does not attend to the last positions")
+
+    def _check_second_half(self, layer, query, key):
+        """Refuse a layer that attends again, except with the same weights and other values."""
+        first = self._attended[layer]
+        if first[0] is not query or first[1] is not key:
+            refuse(
+                self.opened.model,
+                f"its layer {layer} attends more than once in one forward pass",
+            )
+        if {"values", "outputs"} & set(self.keep):
+            refuse(
+                self.opened.model,
+                f"its layer {layer} blends its values in two halves: keep neither values nor "
+                "outputs",
+            )
+
+    def _check_all_seen(self, cache):
+        """Refuse a pass with a layer that holds keys, and whose attention was not seen."""
+        if not self._attended:
+            refuse(self.opened.model)
+        written = cache_state.list_written(cache, self.opened.n_layers)
+        if unseen := sorted(written.keys() - self._attended.keys()):
+            names = ", ".join(map(str, unseen))
+            refuse(
+                self.opened.model, f"layers {names} of its cache hold keys that none attended to"
+            )
+        if odd := next(filter(None, written.values()), None):
+            refuse(self.opened.model, odd)
 
     def _keep(self, name, layer, tensor):
         self.kept.setdefault(name, {})[layer] = tensor
@@ -85,20 +140,26 @@ class ForwardPass:
             allowed = torch.ones(shape, dtype=torch.bool)
             if mask is not None:
                 open_ = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-                allowed = open_[..., : shape[-1]].detach().to("cpu", copy=True)
+                open_ = open_[..., : shape[-1]].detach()
+                allowed = open_.expand(*open_.shape[:-2], *shape[-2:]).to("cpu", copy=True)
             self.run.reserve(allowed.numel())
             # With the mask in the entry, no other mask can get its id while the pass runs.
             self._masks[id(mask), shape] = (mask, allowed)
         return self._masks[id(mask), shape][1]
 
     def finish(self, output, history: History) -> Step:
-        """The finished step; `history` traces its columns to the steps before."""
-        cache = cache_state.find_cache(output, self.cache)
+        """The finished step; `history` traces its columns to the steps before.
+
+        Raises:
+            ValueError: something in this pass could not be seen.
+        """
+        cache, n_layers = cache_state.find_cache(output, self.cache), self.opened.n_layers
+        self._check_all_seen(cache)
         logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
         if "logits" in self.keep and logits is not None:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
         position_ids = self._read_positions()
-        keys, values = map(take_witness, self._widest)
+        keys, values = map(take_witness, self._attended[self._choose_witness()][1:])
         self.run.reserve(4 * keys.numel() + 2 * values.numel())  # one of each value's two numbers
         lineage = history.trace(
             Pass(
@@ -115,9 +176,9 @@ class ForwardPass:
             position_ids=position_ids,
             held_before=self.held_before,
             before=self.before,
-            after=cache_state.count_held(cache, self.n_layers),
-            bytes=cache_state.count_bytes(cache, self.n_layers),
-            slots=cache_state.count_slots(cache, self.n_layers),
+            after=cache_state.count_held(cache, n_layers),
+            bytes=cache_state.count_bytes(cache, n_layers),
+            slots=cache_state.count_slots(cache, n_layers),
             rows_by_layer=self.rows,
             columns_by_layer=self.columns,
             pads=self._read_pads(),
@@ -127,6 +188,16 @@ class ForwardPass:
             run=self.run,
             label=self.run.label,
         )
+
+    def _choose_witness(self):
+        """The layer whose keys tell where columns came from: the deepest that has no window.
+
+        It is the same in every pass: keys of two layers cannot be compared.
+        """
+        kinds = getattr(self.opened.config, "layer_types", None) or []
+        slides = [getattr(DYNAMIC_LAYER_TYPE_MAPPING.get(k), "is_sliding", False) for k in kinds]
+        full = [n for n in self._attended if n >= len(slides) or not slides[n]]
+        return max(full or self._attended)
 
     def _read_positions(self):
         """(B, Tq) int64: the positions given to attention, else those that follow the cache."""
