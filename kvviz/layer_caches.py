@@ -45,6 +45,9 @@ def layers(config) -> list[LayerCache]:
     - latent, `kv_lora_rank + qk_rope_head_dim`, for all heads together (arXiv 2405.04434);
     - in a layer that uses an earlier layer's keys and values, none (arXiv 2405.12981).
 
+    That is what the library's cache holds. It can be more than the model needs: Falcon 40B has 8
+    different key/value heads, and the library holds a copy for each of its 128 query heads.
+
     With a window of W, the layer's next row needs the last W - 1 tokens (arXiv 2310.06825). A
     linear layer keeps two states of constant size in place of tokens (arXiv 2412.06464).
 
@@ -54,7 +57,8 @@ def layers(config) -> list[LayerCache]:
 
     Raises:
         TypeError: `config` is not a config.
-        ValueError: an encoder-decoder, a layer of another kind, or a field that is missing.
+        ValueError: an encoder, an encoder-decoder, a model without a cache, a layer of another
+            kind, or a field that is missing.
 
     >>> kv.count.layers(model.config)[2]
     LayerCache(layer=2, kind='full_attention', per_token=88, window=None, conv=0, recurrent=0)
@@ -64,6 +68,10 @@ def layers(config) -> list[LayerCache]:
     if config.is_encoder_decoder:
         _refuse(config, "a decoder alone", "an encoder-decoder")
     config = config.get_text_config(decoder=True)
+    if getattr(config, "is_decoder", True) is False:
+        _refuse(config, "a decoder", "an encoder (is_decoder=False)")
+    if not hasattr(config, "use_cache"):
+        _refuse(config, "a decoder with a cache", "a config without `use_cache`")
     if config.model_type in UNSUPPORTED:
         _refuse(config, "fields that say what is kept", "some of its own")
     n_layers = _read(config, "num_hidden_layers")

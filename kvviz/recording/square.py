@@ -29,6 +29,8 @@ class Square:
             order.
         value_states, value_tokens: the same as `column_states` and `tokens`, for the values; None
             where they are the keys'. They differ where keys and values are in different orders.
+        left_over: for each row, the share of its weight that went to no column but to an attention
+            sink that is not drawn; 0 up to rounding, None if the weights were not kept.
     """
 
     step: int
@@ -50,3 +52,4 @@ class Square:
     own_columns: tuple[int, ...] = ()
     value_states: tuple[str, ...] | None = None
     value_tokens: tuple[str, ...] | None = None
+    left_over: tuple[float, ...] | None = None
