@@ -1,11 +1,14 @@
-# `make lab` opens the course, `make test` checks all of it. Both set up what they need.
+# `make lab` opens the course; `make test` checks all of it. Each sets up what it needs.
 
-PYTHON ?= python3.11
+# The first of these that is Python 3.11 or later; `make PYTHON=/path/to/python3.12` takes yours.
+PYTHON ?= python3.13 python3.12 python3.11 python3
+FITS := import ensurepip, sys; sys.exit(sys.version_info < (3, 11))
+find_python = for python in $(PYTHON); do "$$python" -c "$(FITS)" 2>/dev/null && break; python=; done
 VENV := .venv
 PY := $(VENV)/bin/python
 FIRST = $(firstword $(sort $(wildcard notebooks/[0-9]*.ipynb)))
 
-# JupyterLab keeps to this folder: no setting of yours is read or changed.
+# JupyterLab keeps its files in this folder: your own settings are neither read nor changed.
 JUPYTER := .jupyter
 NEWS := $(JUPYTER)/settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings
 export JUPYTER_CONFIG_DIR := $(CURDIR)/$(JUPYTER)/config
@@ -15,15 +18,15 @@ export JUPYTERLAB_WORKSPACES_DIR := $(CURDIR)/$(JUPYTER)/workspaces
 export IPYTHONDIR := $(CURDIR)/$(JUPYTER)/ipython
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test lint refresh bench pictures site model clean
+.PHONY: lab test lint refresh bench pictures site model python clean
 
 lab: $(VENV)/installed $(NEWS) model # LAB_ARGS="--no-browser --port=8899"
 	$(if $(FIRST),,$(error There is no notebook in notebooks/))
-	$(PY) -m nbformat.sign notebooks/*.ipynb >/dev/null # trusted: stored pictures show before a run
+	$(PY) -m nbformat.sign notebooks/*.ipynb >/dev/null # trusted, so stored pictures show at once
 	$(PY) -m jupyterlab $(FIRST) --ServerApp.root_dir="$(CURDIR)" $(AS_ROOT) $(LAB_ARGS)
 
 test: $(VENV)/installed-test model # TEST_ARGS="tests/test_setup.py"
-	$(PY) -m pytest -n 2 --dist loadfile $(TEST_ARGS)
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)
 
 lint: $(VENV)/installed-test
 	$(PY) -m ruff check
@@ -49,12 +52,14 @@ model: $(VENV)/installed
 clean:
 	rm -rf $(VENV) $(JUPYTER) .pytest_cache .ruff_cache build kvviz.egg-info
 
+python: # which Python is taken
+	@$(find_python); [ -n "$$python" ] && command -v "$$python"
+
 $(PY):
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found. \
-	Install Python 3.11, or name another of 3.11 or later: make PYTHON=python3.12 ..."; exit 1; }
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
-	echo "$(PYTHON) is too old: Python 3.11 or later is needed."; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(find_python); [ -n "$$python" ] || { echo "No Python 3.11 or later that can make a virtual \
+	environment was found among: $(PYTHON). Install one (Debian and Ubuntu: python3-venv, too), \
+	or name yours: make PYTHON=/path/to/python3.12 ..."; exit 1; }; \
+	exec "$$python" -m venv $(VENV)
 
 $(VENV)/installed: pyproject.toml constraints.txt | $(PY)
 	$(PY) -m pip install -c constraints.txt -e .
@@ -64,6 +69,6 @@ $(VENV)/installed-test: pyproject.toml constraints.txt | $(PY)
 	$(PY) -m pip install -c constraints.txt -e '.[test]'
 	touch $@ $(VENV)/installed
 
-$(NEWS): # no news pop-up, no look for updates
+$(NEWS): # no news pop-up, no check for updates
 	mkdir -p "$(@D)"
 	echo '{"fetchNews": "false", "checkForUpdates": false}' > "$@"

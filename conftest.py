@@ -3,14 +3,21 @@
 import atexit
 import os
 import shutil
+import subprocess
 import tempfile
+import time
 from queue import Empty
 
 import pytest
-from nbval import plugin
-from nbval.kernel import RunningKernel
+from nbval import kernel, plugin
+
+PATIENCE = 600  # seconds, where a busy machine is waited for: only what hangs takes as long
+# What takes longest comes first, so that no worker begins it when the others are nearly done.
+LONGEST = ["tests/test_browser.py", "tests/test_site.py", "tests/test_models.py", "notebooks/"]
 
 os.environ["KVVIZ_PROGRESS"] = "0"  # a bar's text would be compared
+# Threads of torch that wait for one another spin; beside other work a step takes 8 times as long.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     # More threads than cores make torch many times slower.
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // int(workers)))
@@ -26,8 +33,34 @@ else:  # workers share the first process's folders
     }
 
 
-class WatchedKernel(RunningKernel):
-    """A kernel whose death is noticed within seconds, not when the cell's time is up."""
+class WatchedKernel(kernel.RunningKernel):
+    """A kernel whose death is noticed within seconds, and whose slowness is not taken for death."""
+
+    def __init__(self, kernel_name, cwd=None, startup_timeout=PATIENCE):
+        self.km, self.kc = kernel.start_new_kernel(
+            startup_timeout=max(PATIENCE, int(startup_timeout)),
+            kernel_name=kernel_name,
+            stderr=subprocess.DEVNULL,
+            cwd=cwd,
+        )
+        self._ensure_iopub_up()
+
+    def _ensure_iopub_up(self):
+        """Ask until an answer comes by the channel that outputs come by; the first may be lost."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            asked = self.kc.kernel_info()
+            self.await_reply(asked, timeout=PATIENCE)
+            try:
+                return self.await_idle(asked, timeout=1)
+            except Empty:
+                if time.monotonic() > deadline:
+                    raise RuntimeError("the kernel sends no output") from None
+
+    def get_message(self, stream, timeout=None):
+        if stream == "iopub" and timeout == 5:  # nbval's own, for an output that is on its way
+            timeout = PATIENCE
+        return super().get_message(stream, timeout=timeout)
 
     def await_reply(self, msg_id, timeout=None):
         waited, patience = 0, 2
@@ -43,6 +76,16 @@ class WatchedKernel(RunningKernel):
 
 
 plugin.RunningKernel = WatchedKernel
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """The longest files first; what is in a file stays together, in its order."""
+
+    def rank(item):
+        return next((k for k, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99)
+
+    items.sort(key=rank)
 
 
 def _refuse_skip(report):

@@ -1,4 +1,5 @@
-"""Run every benchmark, or those named: python -m benchmarks [NAME ...]. Exit 1 if one is over."""
+"""Run every benchmark, or those named: python -m benchmarks [NAME ...]. Exits with 1 if one
+is over its limit."""
 
 import pkgutil
 import sys
@@ -6,10 +7,22 @@ from importlib import import_module
 
 import benchmarks
 
-names = sys.argv[1:] or sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__))
-within = True
-for name in names:
-    if name != "__main__":
+
+def find() -> list[str]:
+    """The names of all benchmarks."""
+    return sorted({m.name for m in pkgutil.iter_modules(benchmarks.__path__)} - {"__main__"})
+
+
+def main(names: list[str]) -> bool:
+    """Run them; whether all stay within their limits."""
+    if unknown := set(names) - set(find()):
+        sys.exit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(find())}")
+    within = True
+    for name in names or find():
         print(f"--- {name}", flush=True)
         within &= import_module(f"benchmarks.{name}").main()
-raise SystemExit(0 if within else 1)
+    return within
+
+
+if __name__ == "__main__":
+    sys.exit(not main(sys.argv[1:]))

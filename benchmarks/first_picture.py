@@ -1,4 +1,4 @@
-"""How long after Run All the first picture of notebook 00 is there, in a fresh kernel."""
+"""How long it takes from Run All to the first picture of notebook 00, in a fresh kernel."""
 
 import time
 from statistics import median
@@ -12,7 +12,7 @@ LIMIT = 8.0  # seconds
 
 
 def seconds() -> float:
-    """From Run All, with the kernel up and the model kept, to the first picture."""
+    """From Run All to the first picture; the kernel is up and the model is on this machine."""
     nb = read(NOTEBOOK)
     client = NotebookClient(nb, kernel_name="python3", timeout=300)
     with client.setup_kernel():

@@ -1,50 +1,49 @@
-"""What the stepper's fast path saves: a new frame against the same picture drawn afresh, each step
-of 48 tokens both ways; medians of paired ratios. Processor time: others do not count.
+"""What the stepper's fast path saves: a new frame against the same picture drawn from nothing.
 
-The two take turns after a few steps, not after each: a stepper draws frame after frame, and a
-picture drawn in between would push all that it needs out of the processor's caches.
+Each step of 48 tokens is drawn both ways; medians of paired ratios of processor time, which other
+programs don't change. The two take turns after a few steps, not after each: a stepper draws frame
+after frame, and a picture drawn in between would empty the processor's caches.
 """
 
 import time
 from statistics import median, quantiles
 
 import kvviz as kv
-from benchmarks.stepper import recorded
+from benchmarks.stepper import record
 
-TOKENS, LAYER, ALIKE = 48, 13, 6
+LAYER, N_NEW, TURN = 13, 43, 6  # 43 new tokens after a prompt of 6 show 48 columns
 TIMES, SLOWEST = 8, 120  # at least so many times faster; milliseconds, 95 of 100 frames
 
 
-def spent(call) -> float:
+def measure(call) -> float:
     """Milliseconds of processor time."""
     start = time.thread_time()
     assert call()
     return 1000 * (time.thread_time() - start)
 
 
-def afresh(walk) -> kv.Picture:
-    """The picture that the stepper shows now, through matplotlib's own way to pixels."""
-    return kv.Picture(walk._frames.figure(walk._frames._squares(*walk._key)), "")
+def draw(walk) -> kv.Picture:
+    """The picture that the stepper shows now, turned into pixels by matplotlib."""
+    return kv.Picture(walk._frames.make_figure(walk._frames.squares(*walk._key)), "")
 
 
-def pairs(run) -> list[tuple[float, float]]:
+def measure_pairs(run) -> list[tuple[float, float]]:
     """(a new frame, drawn afresh) for each step: some steps of one, then the same of the other."""
     walk = kv.stepper(run, layer=LAYER)
-    calls = {"frame": lambda: walk.frame, "afresh": lambda: afresh(walk).png()}
+    calls = {"frame": lambda: walk.frame, "afresh": lambda: draw(walk).png()}
     taken = {name: [0.0] * len(run) for name in calls}
-    for number, first in enumerate(range(0, len(run), ALIKE)):
+    for number, first in enumerate(range(0, len(run), TURN)):
         for name in list(calls) if number % 2 else list(calls)[::-1]:
-            for walk.step in range(first, min(first + ALIKE, len(run))):
-                taken[name][walk.step] = spent(calls[name])
+            for walk.step in range(first, min(first + TURN, len(run))):
+                taken[name][walk.step] = measure(calls[name])
     return list(zip(*taken.values(), strict=True))
 
 
-def main() -> bool:
+def main(n_new=N_NEW) -> bool:
     within = True
     for cached in (True, False):
-        run = recorded(43, cached=cached, layers=[LAYER])
-        assert run[-1].visible == TOKENS
-        taken = pairs(run)
+        run = record(n_new, cached=cached, layers=[LAYER])
+        taken = measure_pairs(run)
         frame, whole = (median(each) for each in zip(*taken, strict=True))
         ratio = median(slow / fast for fast, slow in taken)
         slowest = quantiles([fast for fast, _ in taken], n=20)[-1]

@@ -1,5 +1,7 @@
-"""What recording costs: counts only against the plain generation, one layer's attention against
-the library's eager attention. Alternating, medians of paired ratios."""
+"""What recording costs, in turns with the same loop unrecorded; medians of paired ratios.
+
+Counts only against plain generation; one layer's attention against the library's eager attention.
+"""
 
 import torch
 
@@ -8,14 +10,14 @@ import kvviz as kv
 PROMPT = "The first law of motion states"
 
 
-def main(rounds=9, new=24):
+def main(rounds=9, n_new=24) -> bool:
     model, tokenizer = kv.load_model()
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
 
     @torch.no_grad()
     def generate():
         out = model(ids, use_cache=True)
-        for _ in range(new - 1):
+        for _ in range(n_new - 1):
             token = out.logits[:, -1:].argmax(-1)
             out = model(token, cache=out.cache, use_cache=True)
 

@@ -1,4 +1,4 @@
-"""Notebook 08's table on this machine: its own cells, run here, and their numbers in words."""
+"""Notebook 08's numbers on this machine: its own cells are run here, and the results printed."""
 
 from tools.notebooks import ROOT, sources
 
@@ -7,14 +7,14 @@ CELLS = ("setup", "two-loops", "three-ratios", "floor", "floor-drawn", "a-second
 
 def main() -> bool:
     cells = sources(ROOT / "notebooks" / "08-time-it.ipynb")
-    seen: dict = {}
+    names: dict = {}
     for name in CELLS:
-        exec(compile(cells[name], name, "exec"), seen)
-    ratios, over, times, growth = (seen[name] for name in ("ratios", "over", "times", "growth"))
+        exec(compile(cells[name], name, "exec"), names)
+    ratios, over, times, growth = (names[name] for name in ("ratios", "over", "times", "growth"))
     print(f"20 and 60, plain over cached: {ratios['positions']:.1f} times the positions,")
     print(f"{ratios['cells']:.1f} times the cells, {ratios['time']:.2f} times the time")
     print(times)
     print(f"a decode step over reading the weights: {over['decode, 20 held']:.2f}")
-    print("tokens a second:", ", ".join(f"{name} {n:.0f}" for name, n in seen["rate"].items()))
+    print("tokens a second:", ", ".join(f"{name} {n:.0f}" for name, n in names["rate"].items()))
     print(growth)
     return ratios["time"] > 1 and over["decode, 20 held"] > 1 and growth.ratio("cat") > 10

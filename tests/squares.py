@@ -86,11 +86,30 @@ def padded(**changes):
     )
 
 
-class Run(list):
-    """Steps made of squares, as a recording gives them."""
+def keys_in_front(n=7, **changes):
+    """A cache that puts the new key before the others, and the new value behind them."""
+    front = [TOKENS[(n - 1) % 13], *(TOKENS[j % 13] for j in range(n - 1))]
+    return square(
+        ["new"] + ["read"] * (n - 1),
+        [n - 1],
+        ["new"],
+        tokens=front,
+        own_columns=(0,),
+        value_states=("read",) * (n - 1) + ("new",),
+        value_tokens=tuple(TOKENS[j % 13] for j in range(n)),
+        **changes,
+    )
 
-    def __init__(self, squares, layers=(13,)):
+
+class Run(list):
+    """Steps made of squares: as much of a recording as drawing a square asks for."""
+
+    def __init__(self, squares):
         super().__init__(
-            SimpleNamespace(layers=layers, square=lambda layer, head, batch, s=s: s)
-            for s in squares
+            SimpleNamespace(
+                layers=(square.layer,),
+                kept={},
+                square=lambda layer, head, sequence, square=square: square,
+            )
+            for square in squares
         )

@@ -11,9 +11,9 @@ from small import llama, prompt
 
 import kvviz as kv
 from kvviz import tokens
-from kvviz.drawing import fonts as text
-from kvviz.drawing import square as draw
+from kvviz.drawing.fonts import make_label
 from kvviz.drawing.layout import WIDEST
+from kvviz.drawing.marks import find_cells
 
 pytestmark = pytest.mark.filterwarnings("error")
 PROMPTS = {
@@ -135,7 +135,7 @@ def test_any_prompt_is_drawn_and_said_as_typed(model, name, caplog):
     assert not set(UNSEEN) & set(picture.sentence)
     drawn = texts(picture)
     for j, piece in enumerate(pieces):
-        full = text.label(piece)[0]
+        full = make_label(piece)[0]
         assert read_back(full) == piece.removeprefix(" " if piece[:2].strip() else "")
         assert not set(UNSEEN) & set(full)
         label = drawn[f"column:{j}"]
@@ -215,11 +215,11 @@ def test_a_long_column_shows_the_newest_places_and_says_what_is_left_out(n):
     assert picture.png() and picture.width <= 1200
     assert f"1 of {3 * n} entries moved" in picture.sentence
     assert f"layer 1: {n - 1}" in picture.sentence
-    drawn = draw.cells(picture.figure.axes[1].collections)
+    drawn = find_cells(picture.figure.axes[1].collections)
     shown = len({place for _, (_, place) in drawn})
     first = n - shown
     assert drawn["column", (1, shown - 1)] == "moved 4"
-    assert (f"places 0 to {first - 1} are not drawn" in picture.sentence) == (first > 0)
+    assert (f"positions 0 to {first - 1} are not drawn" in picture.sentence) == (first > 0)
     drawn = [a.get_text() for a in upright(picture, "")]
     assert any("not drawn" in words for words in drawn) == (first > 0)
     words = [a for a in upright(picture, "") if a.get_text() == "word"]

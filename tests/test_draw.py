@@ -10,11 +10,24 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from squares import TOKENS, chunk, decode, padded, plain, prefill, square, static, weights, window
+from squares import (
+    TOKENS,
+    chunk,
+    decode,
+    keys_in_front,
+    padded,
+    plain,
+    prefill,
+    square,
+    static,
+    weights,
+    window,
+)
 
-from kvviz.drawing import fonts as text
-from kvviz.drawing import marks, style
-from kvviz.drawing import square as draw
+from kvviz.drawing import fonts, labels, legend, marks, style
+from kvviz.drawing import square_drawing as drawing
+from kvviz.drawing.marks import find_cells
+from kvviz.drawing.sentences import percent
 
 ROLES = ("keys", "values", "queries", "outputs")
 
@@ -23,23 +36,23 @@ def axes(span=7, cell=33.0):
     """An Axes with room for `span` columns of `cell` pixels."""
     figure = Figure(((span + 8) * cell / 96, (span + 8) * cell / 96), dpi=96)
     ax = figure.add_axes((0, 0, 1, 1))
-    draw.frame(ax, span, left=4, right=4, top=4, bottom=4)
+    drawing.set_frame(ax, span, left=4, right=4, top=4, bottom=4)
     return ax
 
 
-def all_of(ax, drawn, **looks):
-    artists = draw.attention_square(ax, drawn)
+def all_of(ax, drawn, span=None):
+    span = span or drawn.n_columns
     return (
-        artists
-        + draw.kv_edges(ax, drawn, **looks)
-        + draw.query_output_edges(ax, drawn, **looks)
-        + draw.token_labels(ax, drawn)
+        drawing.draw_attention(ax, drawn)
+        + drawing.draw_keys_and_values(ax, drawn, span=span)
+        + drawing.draw_queries_and_outputs(ax, drawn, span=span)
+        + labels.draw_labels(ax, drawn)
     )
 
 
 def drawn_cells(drawn, span=None):
-    ax = axes(span or len(drawn.column_states))
-    return draw.cells(all_of(ax, drawn, span=span))
+    ax = axes(span or drawn.n_columns)
+    return find_cells(all_of(ax, drawn, span=span))
 
 
 def corners(artists):
@@ -108,24 +121,47 @@ def test_columns_out_of_the_window_are_crossed_out_and_not_attended():
     assert attention(cells, "not computed") == below(6)
 
 
-def test_a_row_that_was_asked_is_never_drawn_as_not_computed():
+def test_a_row_that_was_computed_is_never_drawn_as_not_computed():
     drawn = square(["dropped"] * 2 + ["new"] * 3, range(1, 5), ["new"] * 4)
     by_state = {
-        a.state: a.places for a in draw.attention_square(axes(5), drawn) if hasattr(a, "role")
+        a.state: a.places for a in drawing.draw_attention(axes(5), drawn) if hasattr(a, "role")
     }
     assert by_state["not computed"] == ((0, 0),)
     assert {p for p, _ in by_state["ink"]} == {1, 2, 3, 4}
 
 
-def test_empty_slots_of_a_static_store_are_outlined_and_hold_nothing():
+def test_empty_slots_of_a_static_cache_are_outlined_and_hold_nothing():
     ax = axes(13)
     artists = all_of(ax, static())
-    cells = draw.cells(artists)
+    cells = find_cells(artists)
     assert [cells["keys", j] for j in range(13)] == ["read"] * 10 + ["new"] + ["empty"] * 2
     assert all(j < 11 for role, place in cells if role == "attention" for j in [place[1]])
     assert "column:11" not in words(artists)
     outlined = next(a for a in artists if a.get_gid() == "keys:empty")
     assert outlined.get_linewidth()[0] > 0
+
+
+def test_keys_and_values_are_drawn_each_in_their_own_order():
+    drawn = keys_in_front(7)
+    cells = drawn_cells(drawn)
+    assert edge(cells, "keys") == ["new"] + ["read"] * 6
+    assert edge(cells, "values") == ["read"] * 6 + ["new"]
+    assert attention(cells, "ink") == below(7, [6])
+    assert {p for p, _ in attention(cells, "not computed")} == set(range(6))
+    ax = axes()
+    over, under = labels.draw_labels(ax, drawn), labels.draw_value_labels(ax, drawn, span=7)
+    assert words(over)["column:0"] == words(over)["row:6"] == words(under)["value:6"] == "that"
+    assert [words(under)[f"value:{j}"] for j in range(7)] == [t.strip() for t in TOKENS[:7]]
+    FigureCanvasAgg(ax.figure).draw()
+    for j, label in enumerate(under):  # each ends under the middle of its own value
+        middle = ax.transData.transform((j + 0.5, 0))[0]
+        assert abs(label.get_window_extent().x1 - middle) < 8
+
+
+def test_values_in_the_usual_order_have_no_labels_of_their_own():
+    assert labels.draw_value_labels(axes(), decode(), span=7) == []
+    drawn = decode(7, value_tokens=(*TOKENS[:6], "X"), value_states=decode().column_states)
+    assert list(words(labels.draw_value_labels(axes(), drawn, span=7))) == ["value:6"]
 
 
 def test_padding_is_blank_in_rows_and_columns():
@@ -146,12 +182,12 @@ def test_two_steps_differ_by_one_cell_on_each_horizontal_edge_and_by_one_row(mak
         assert {key: new[key] for key in old} == old
         assert set(new) - set(old) == {(role, 7)}
     inked = [
-        {key for key, state in draw.cells(all_of(axes(11), make(n))).items() if state == "ink"}
+        {key for key, state in find_cells(all_of(axes(11), make(n))).items() if state == "ink"}
         for n in (7, 8)
     ]
     row = {("attention", (7, j)) for j in range(8)}
     assert inked[1] - inked[0] == row
-    assert len(inked[0] - inked[1]) == 7 * rows_change  # the row asked a step before
+    assert len(inked[0] - inked[1]) == 7 * rows_change  # the row of the step before
     for key in set(first) & set(second):
         assert np.allclose(np.mean(first[key], 0), np.mean(second[key], 0))
 
@@ -174,7 +210,7 @@ def test_a_column_stands_at_its_place_and_its_row_too():
 @pytest.mark.parametrize("make", [plain, decode, prefill, chunk, window, static, padded])
 def test_colours_are_those_of_role_state_and_share(make):
     drawn = make()
-    for artist in all_of(axes(len(drawn.column_states)), drawn):
+    for artist in all_of(axes(drawn.n_columns), drawn):
         if not isinstance(artist, marks.Cells) or artist.state in ("masked", "not computed"):
             continue
         colors = [to_hex(color) for color in artist.get_facecolor()]
@@ -198,11 +234,11 @@ def test_states_differ_by_more_than_hue():
     for role in ROLES:
         grey = [style.luminance(style.fill(role, state)) for state in ("new", "recomputed", "read")]
         assert grey[0] + 0.1 < grey[1] < grey[2] - 0.1
-        assert marks.mark(role, "recomputed", [0.5], [0.5])
-        assert not marks.mark(role, "new", [0.5], [0.5])
+        assert marks.make_mark(role, "recomputed", [0.5], [0.5])
+        assert not marks.make_mark(role, "new", [0.5], [0.5])
     for state in ("earlier", "dropped", "pad"):
-        assert marks.mark("keys", state, [0.5], [0.5])
-    assert any(a.get_hatch() for a in draw.attention_square(axes(), plain()) if hasattr(a, "role"))
+        assert marks.make_mark("keys", state, [0.5], [0.5])
+    assert any(a.get_hatch() for a in drawing.draw_attention(axes(), plain()) if hasattr(a, "role"))
 
 
 def test_all_text_has_a_contrast_of_four_and_a_half():
@@ -216,20 +252,20 @@ def test_all_text_has_a_contrast_of_four_and_a_half():
 def test_the_newest_rows_large_shares_are_written_and_nobody_elses():
     shares = weights(7)
     shares[6] = [0.02, 0.02, 0, 0, 0, 0.957, 0.003]
-    said = words(draw.attention_square(axes(), plain(shares=shares)))
+    said = words(drawing.draw_attention(axes(), plain(shares=shares)))
     assert said == {"number:6:5": ".96"}
     shares[6] = [0, 0, 0, 1, 0, 0, 0]
-    assert words(draw.attention_square(axes(), decode(shares=shares))) == {"number:6:3": "1"}
+    assert words(drawing.draw_attention(axes(), decode(shares=shares))) == {"number:6:3": "1"}
 
 
 def test_natural_ties_round_the_same_way_on_every_processor():
-    assert draw.percent(0.125) == draw.percent(np.nextafter(np.float32(0.125), 0)) == 13
-    assert draw.percent(0.9649) == 96
+    assert percent(0.125) == percent(np.nextafter(np.float32(0.125), 0)) == 13
+    assert percent(0.9649) == 96
 
 
 def test_only_the_newest_label_is_bold():
     labels = [a for a in all_of(axes(), plain()) if (a.get_gid() or "").startswith("column:")]
-    bold = [a.get_gid() for a in labels if a.get_fontproperties().get_file() == text.BOLD]
+    bold = [a.get_gid() for a in labels if a.get_fontproperties().get_file() == fonts.BOLD]
     assert bold == ["column:6"]
     assert [a.get_text() for a in labels] == [token.strip() for token in TOKENS[:7]]
 
@@ -266,46 +302,45 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("bold", [False, True])
 @pytest.mark.parametrize(
     "token", [*HOSTILE, "你", "😀", "한글", "👩\u200d👩", "𝒜", "ﷺ", "\ud800", "\U0010ffff"]
 )
-def test_any_token_is_drawn_as_typed_or_written_out_and_nothing_warns(token, bold):
+def test_any_token_is_drawn_as_typed_or_written_out_and_nothing_warns(token):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tokens = ["x", token, "y"] if not bold else ["x", "y", token]
         ax = axes(3)
-        said = words(draw.token_labels(ax, decode(3, tokens=tokens), room=200))
+        drawn = decode(3, tokens=["x", token, token])  # the last one is bold
+        said = words(labels.draw_labels(ax, drawn, room=200))
         FigureCanvasAgg(ax.figure).draw()
-    shown = said["column:2" if bold else "column:1"]
-    if token in HOSTILE:
-        assert shown == HOSTILE[token]
-    assert shown or not token
-    assert shown.isprintable()
+    for shown in (said["column:1"], said["column:2"]):
+        if token in HOSTILE:
+            assert shown == HOSTILE[token]
+        assert shown or not token
+        assert shown.isprintable()
 
 
 def test_a_character_no_font_has_is_written_as_its_escape(monkeypatch):
-    monkeypatch.setattr(text, "_fallback", lambda character: None)
-    assert text.label("你")[0] == r"\u4f60"
-    assert text.label("é你")[0] == r"é\u4f60"
+    monkeypatch.setattr(fonts, "_find_fallback", lambda character: None)
+    assert fonts.make_label("你")[0] == r"\u4f60"
+    assert fonts.make_label("é你")[0] == r"é\u4f60"
 
 
 def test_a_character_an_installed_font_has_is_drawn_with_that_font():
-    word, font = text.label("𝒜")  # matplotlib's own STIX has it
+    word, font = fonts.make_label("𝒜")  # matplotlib's own STIX has it
     assert word == "𝒜"
     assert "STIX" in font.get_file()
 
 
 def test_long_labels_are_cut_to_their_room():
-    word, font = text.label(" extraordinarily_long_token", width=50)
+    word, font = fonts.make_label(" extraordinarily_long_token", width=50)
     assert word.startswith("extra")
     assert word.endswith("…")
-    assert text.measure(word, font) <= 50
+    assert fonts.measure(word, font) <= 50
 
 
 def test_crowded_labels_are_thinned_and_the_newest_stays():
     ax = axes(149, cell=5)
-    said = words(draw.token_labels(ax, plain(149)))
+    said = words(labels.draw_labels(ax, plain(149)))
     columns = [gid for gid in said if gid.startswith("column:")]
     assert 50 < len(columns) < 100
     assert "column:148" in columns
@@ -321,66 +356,42 @@ def test_square_without_kept_attention_is_drawn_without_ink():
 def test_columns_before_start_are_left_out():
     drawn = plain(11)
     ax = axes(7)
-    looks = {"start": 4, "span": 7}
-    artists = draw.attention_square(ax, drawn, start=4) + draw.kv_edges(ax, drawn, **looks)
-    at = corners(artists + draw.query_output_edges(ax, drawn, **looks))
+    artists = drawing.draw_attention(ax, drawn, start=4)
+    artists += drawing.draw_keys_and_values(ax, drawn, start=4, span=7)
+    artists += drawing.draw_queries_and_outputs(ax, drawn, start=4, span=7)
+    at = corners(artists)
     assert min(place for role, place in at if role == "keys") == 4
     assert min(place for role, place in at if role == "queries") == 4
     assert at["keys", 4][0][0] == pytest.approx(0, abs=0.1)
     assert at["attention", (10, 4)][0] == pytest.approx([0, 6], abs=0.1)
 
 
-def test_decode_row_lies_between_its_keys_and_values():
-    at = corners(draw.decode_row(axes(), decode()))
-    assert {place for role, place in at if role == "attention"} == {(6, j) for j in range(7)}
-    assert at["keys", 3][0][1] < at["attention", (6, 3)][0][1] < at["values", 3][0][1]
-
-
 def test_what_is_still_to_come_has_its_ground():
-    assert draw.to_come(axes(11), plain(7), span=11)
-    assert draw.to_come(axes(7), plain(7), span=7) == []
-    assert draw.to_come(axes(13), static(), span=13)  # rows to come, though the slots are there
+    assert drawing.draw_later(axes(11), plain(7), span=11)
+    assert drawing.draw_later(axes(7), plain(7), span=7) == []
+    assert drawing.draw_later(axes(13), static(), span=13), "rows are, slots aren't"
 
 
 def test_legend_explains_every_state_and_nothing_else():
     figure = Figure((6, 0.5), dpi=96)
     states = {"new", "recomputed", "masked", "ink", "dropped"}
-    said = draw.legend(figure.add_axes((0, 0, 1, 1)), states, width=576, lines=2)
+    said = legend.draw_legend(figure.add_axes((0, 0, 1, 1)), states, width=576, lines=2)
     names = {a.get_text() for a in said if hasattr(a, "get_text")}
     assert names == {style.STATES[state] for state in states}
     swatches = {a.get_gid() for a in said if not hasattr(a, "get_text")}
     assert swatches == {f"legend:{state}" for state in states}
 
 
-def test_column_shows_what_moved_layer_by_place():
-    change = np.zeros((3, 5))
-    change[0, 2], change[2, 4] = 0.9, 1e-3
-    cells = draw.cells(draw.column(axes(5), change, tokens=TOKENS[:5]))
-    assert cells["column", (0, 2)] == "moved 4"
-    assert cells["column", (2, 4)] == "moved 1"
-    assert list(cells.values()).count("unmoved") == 13
-    at = corners(draw.column(axes(5), change))
-    assert at["column", (0, 2)][0][1] > at["column", (2, 2)][0][1]  # layer 0 at the bottom
-    with pytest.raises(ValueError, match="n_layers, N"):
-        draw.column(axes(5), np.zeros(5))
-
-
-def test_columns_stored_before_the_recording_are_marked():
+def test_columns_from_an_earlier_prompt_are_marked():
     drawn = square(["earlier"] * 3 + ["read"] * 3 + ["new"], [6], ["new"])
     artists = all_of(axes(), drawn)
-    assert [draw.cells(artists)["keys", j] for j in range(7)] == list(drawn.column_states)
+    assert [find_cells(artists)["keys", j] for j in range(7)] == list(drawn.column_states)
     assert "keys:earlier:mark" in {a.get_gid() for a in artists}
-
-
-def test_chips_for_prose_read_on_any_page():
-    chip = style.chip("keys", "<keys>")
-    assert style.KEYS in chip
-    assert "&lt;keys&gt;" in chip
 
 
 def test_drawing_loads_neither_pyplot_nor_torch():
     code = (
-        "import sys, kvviz.drawing.picture, kvviz.drawing.square;"
+        "import sys, kvviz.drawing.figures, kvviz.drawing.charts;"
         "print([m for m in ('matplotlib.pyplot', 'torch', 'transformers') if m in sys.modules])"
     )
     root = Path(__file__).parents[1]

@@ -11,8 +11,8 @@ from tools.notebooks import ROOT, canonical, notebooks, read, text_of
 
 PICTURE = {
     "image/png": "iVBORw0KGgo=",
-    "text/html": '<img alt="1 row asks 10" src="data:image/png;base64,/home/ada/0xabcdef0">',
-    "text/plain": "1 row asks 10",
+    "text/html": '<img alt="1 row attends to 10" src="data:image/png;base64,/home/ada/0xabcdef0">',
+    "text/plain": "1 row attends to 10",
 }
 
 

@@ -1,4 +1,4 @@
-"""`weigh`: what it says is what `count` says, and the picture follows its three numbers."""
+"""`memory_panel`: it says what `count` says, and the picture follows its three numbers."""
 
 import pytest
 import small

@@ -4,7 +4,7 @@ import pytest
 import small
 import torch
 
-from kvviz.drawing.picture import draw_step
+from kvviz.drawing.figures import draw_step
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
 from kvviz.recording.recorder import record
@@ -138,11 +138,11 @@ def test_the_stepper_walks_both_loops(forge):
     with record(forge) as run:
         cached(forge, small.prompt(6), 4)
     walk = stepper(run, uncached, layer=3, head=5)
-    assert "step 0, layer 3, head 5: 6 rows ask 6 columns" in walk.sentence
+    assert "step 0, layer 3, head 5: 6 rows attend to 6 columns" in walk.sentence
     walk.step = 3
-    assert "1 row asks 9 columns" in walk.sentence and walk.frame.startswith(b"\x89PNG")
+    assert "1 row attends to 9 columns" in walk.sentence and walk.frame.startswith(b"\x89PNG")
     walk.cached = False
-    assert "9 rows ask 9 columns" in walk.sentence
+    assert "9 rows attend to 9 columns" in walk.sentence
 
 
 def test_the_default_models_weights_give_the_librarys_recording(default_model):

@@ -73,7 +73,7 @@ def test_the_one_that_fails_loses_nothing_of_the_other(lesson, serve, sizes):
     assert torch.equal(texts[loser], alone(lesson, asked[loser])[:, : texts[loser].shape[1]])
     assert held[loser][at:] == [0] * len(held[loser][at:])
     fitted = asked[loser].shape[1] + at - 1
-    assert printed == [f"{loser}: {fitted} tokens fitted, and {fitted + 1} do not"]
+    assert printed == [f"{loser}: {fitted} tokens fit, but {fitted + 1} don't"]
 
 
 def test_no_more_is_ever_held_than_there_is(lesson, serve):
@@ -98,5 +98,5 @@ def test_a_preempted_run_writes_the_same_and_recomputes_rows(lesson, serve, size
 def test_what_does_not_fit_alone_fails_for_good(serve):
     texts, _, failed, printed = serve(6, prompts(7, 2), preempt=True)
     assert "7 tokens" in failed and texts["7 tokens"].shape[1] == 7
-    assert set(printed) >= {"7 tokens: 0 tokens fitted, and 7 do not"}
+    assert set(printed) >= {"7 tokens: 0 tokens fit, but 7 don't"}
     assert len(printed) <= 4  # tried again alone, and not after that

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -29,8 +30,14 @@ CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
 
 
 def conda_packages():
+    """Name -> version, of what conda itself installs."""
     lines = [line for line in ENVIRONMENT["dependencies"] if isinstance(line, str)]
     return {name: rest for name, _, rest in (line.partition("=") for line in lines)}
+
+
+def pip_lines():
+    (lines,) = [part["pip"] for part in ENVIRONMENT["dependencies"] if isinstance(part, dict)]
+    return lines
 
 
 def targets():
@@ -76,9 +83,12 @@ def test_conda_installs_the_same_versions():
         assert f"{version}.".startswith(f"{prefix}."), f"{name} is pinned to {version}"
 
 
-def test_conda_takes_the_rest_from_the_project_itself():
-    (pip,) = [part["pip"] for part in ENVIRONMENT["dependencies"] if isinstance(part, dict)]
-    assert pip == ["-c constraints.txt", "-e ."]
+def test_conda_names_every_package_of_the_course_and_of_its_tests():
+    """A reader finds them there, in the tested versions, and `pytest` runs there."""
+    by_conda = {CONDA_NAMES.get(name, name) for name in conda_packages()}
+    rest = [wanted.name for wanted in requirements(("test",)) if wanted.name not in by_conda]
+    assert {"transformers", "jupyterlab", "ipywidgets", "anywidget", "pytest", "nbval"} <= {*rest}
+    assert pip_lines() == ["-c constraints.txt", *rest, "-e .[test]"]
     assert ENVIRONMENT["name"] == "kvviz"
 
 
@@ -108,15 +118,64 @@ def test_the_makefile_has_the_targets_and_what_they_start():
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
 
 
-def test_make_says_so_when_there_is_no_python(tmp_path):
-    made = subprocess.run(
-        ["make", "test", f"VENV={tmp_path}/venv", "PYTHON=python3.0"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+@pytest.fixture
+def made_with(tmp_path):
+    """`made_with({"python3.12": (3, 12)})`: what make says and runs where these Pythons are all."""
+
+    def run(pythons, *arguments):
+        path = tmp_path / "bin"
+        path.mkdir()
+        for name, version in pythons.items():
+            as_old = f"import sys; sys.version_info = {version}; $2"
+            answer = f'"{sys.executable}" -c "{as_old}"' if version else "exit 127"  # a dead shim
+            (path / name).write_text(
+                f'#!/bin/sh\nif [ "$1" = -c ]; then {answer}; else echo "{name} $*"; fi\n'
+            )
+            (path / name).chmod(0o755)
+        venv = tmp_path / "venv"
+        return subprocess.run(
+            [shutil.which("make"), "--silent", f"{venv}/bin/python", f"VENV={venv}", *arguments],
+            cwd=ROOT,
+            env={"PATH": str(path)},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("pythons", "taken"),
+    [
+        ({"python3": (3, 11)}, "python3"),
+        ({"python3": (3, 9), "python3.11": (3, 11)}, "python3.11"),
+        ({"python3": (3, 11), "python3.12": (3, 12)}, "python3.12"),
+        ({"python3.11": (3, 11), "python3.12": (3, 12), "python3.13": (3, 13)}, "python3.13"),
+        ({"python3.13": None, "python3.12": (3, 12)}, "python3.12"),
+    ],
+)
+def test_make_takes_the_newest_python_that_will_do(made_with, pythons, taken):
+    made = made_with(pythons)
+    assert re.search(r"^(\S+) -m venv", made.stdout, re.MULTILINE)[1] == taken, made
+
+
+def test_make_takes_the_python_that_is_named(made_with):
+    pythons = {"python3.13": (3, 13), "python3.11": (3, 11)}
+    assert made_with(pythons, "PYTHON=python3.11").stdout.startswith("python3.11 -m venv")
+
+
+@pytest.mark.parametrize("pythons", [{}, {"python3": (3, 10)}, {"python3.13": None}])
+def test_make_says_so_when_there_is_no_python(made_with, pythons):
+    made = made_with(pythons)
     assert made.returncode != 0
-    assert "python3.0 was not found" in made.stdout
+    assert "No Python 3.11 or later" in made.stdout
+    assert "among: python3.13 python3.12 python3.11 python3. Install one" in made.stdout
+
+
+def test_make_says_so_when_the_python_that_is_named_is_not_there(made_with):
+    made = made_with({"python3": (3, 11)}, "PYTHON=python3.0")
+    assert made.returncode != 0
+    assert "was found among: python3.0." in made.stdout
 
 
 def test_nothing_but_our_folder_is_packaged_with_its_data():

@@ -5,6 +5,7 @@ import html
 import io
 import json
 import re
+import time
 from urllib.parse import urlsplit
 
 import browser
@@ -15,6 +16,7 @@ from playwright.sync_api import expect
 from small import cached_loop, llama, plain_loop, prompt
 
 import kvviz as kv
+from kvviz import files
 from kvviz.widgets import page, site
 from tools import site as course
 from tools.notebooks import ROOT, notebooks
@@ -23,7 +25,7 @@ in_a_browser = pytest.mark.skipif(
     browser.chromium() is None, reason=f"no browser found: none of {', '.join(browser.NAMES)}"
 )
 NEW = 4
-LESSON = "03-keep-the-horizontal-edges"
+LESSON, TITLE = "00-start-here", "My own run drew this"
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "{{ 7 * 7 }}"]
 HOSTILE += ["<!--", "&lt;b&gt;"]
 
@@ -59,16 +61,13 @@ def alone(walk, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The course's pages; of its steppers' notebooks one is run, another stands as it is stored."""
+    """The course's pages; one notebook with a stepper is run, the others stand as stored."""
     folder = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KVVIZ_PROGRESS", "0")
         patch.setattr(site, "has_stepper", lambda nb: f"# {TITLE}" in nb.cells[0].source)
         course.build(folder, notebooks())
     return folder
-
-
-TITLE = "Keep the horizontal edges"
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +79,13 @@ def chrome():
 class Opened:
     """A page opened from a file, with no network, and what it said and asked."""
 
-    def __init__(self, chrome, path):
+    def __init__(self, chrome, path, *, by_hand=False):
         self.context = chrome.new_context(viewport={"width": 1280, "height": 1000})
         self.context.set_offline(True)
         self.page = self.context.new_page()
+        self.page.set_default_timeout(1000 * browser.PATIENCE)
+        if by_hand:
+            self.page.clock.install()
         self.faults, self.addresses = [], []
         self.page.on("console", lambda said: said.type == "error" and self.faults.append(said.text))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
@@ -146,7 +148,7 @@ def lesson(built):
 def said(walk, **state):
     """What the live stepper says and draws in this state."""
     key = {"cached": True, "layer": 1, "head": 2, "step": 1} | state
-    message, (png,) = walk._reply({"frame": list(key.values())})
+    message, (png,) = walk.answer({"frame": list(key.values())})
     return message["sentence"], Image.open(io.BytesIO(png)).convert("RGB")
 
 
@@ -168,6 +170,27 @@ def test_it_steps_by_mouse_and_by_keyboard_and_shows_what_the_live_one_shows(ope
     opened.menu("head").select_option("0")
     opened.shows(said(walk, cached=False, layer=0, head=0)[0])
     assert opened.faults == [] and opened.elsewhere() == []
+
+
+@in_a_browser
+def test_play_takes_a_second_a_step_and_more_for_those_who_want_less_motion(chrome, alone):
+    opened = Opened(chrome, alone, by_hand=True)
+    expect(opened.image).to_have_attribute("alt", re.compile("^step 1,"))
+    opened.page.clock.pause_at(time.time() + 3600)
+    slider = opened.root.get_by_role("slider")
+    for motion, pace, step in (("no-preference", 1000, 1), ("reduce", 2500, 2)):
+        opened.page.emulate_media(reduced_motion=motion)
+        opened.press("Play")
+        opened.page.clock.run_for(pace - 100)
+        assert slider.input_value() == str(step), motion
+        opened.page.clock.run_for(200)
+        assert slider.input_value() == str(step + 1), motion
+        opened.press("Pause")
+        opened.page.clock.run_for(10 * pace)
+        assert slider.input_value() == str(step + 1), motion
+    opened.page.clock.resume()
+    expect(opened.image).to_have_attribute("alt", re.compile("^step 3,"))
+    opened.context.close()
 
 
 @in_a_browser
@@ -201,7 +224,8 @@ def test_it_fits_a_narrow_window(opened):
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    walk = kv.stepper(recorded(cached_loop, prompt(5), Words()))
+    runs = [recorded(loop, prompt(5), Words()) for loop in (cached_loop, plain_loop)]
+    walk = kv.stepper(*runs, beside=True)
     return walk.save(tmp_path_factory.mktemp("hostile") / "mine.html")
 
 
@@ -211,48 +235,51 @@ def test_markup_in_a_prompt_is_text(opened, hostile):
     asked = json.loads(re.search(r'json">(.+?)</script>', hostile.read_text())[1])["answers"]
     sentences = [message["sentence"] for message, _ in asked.values()]
     assert any(each in html.unescape(" ".join(sentences)) for each in HOSTILE[:3])
-    for _ in range(NEW):
+    for step in range(1, NEW):
         opened.press("Next")
+        opened.shows(asked[f'{{"frame":[true,0,0,{step}]}}'][0]["sentence"])
         expect(opened.root.locator("script, b, img[src='x']")).to_have_count(0)
+    assert opened.root.get_by_role("switch").count() == 0, "both are beside each other"
     assert opened.faults == [] and opened.elsewhere() == []
     assert opened.page.locator("script").count() == 2, "the data and the stand-in"
 
 
 def test_a_page_holds_few_layers_and_heads_always_the_one_it_begins_with(walk, monkeypatch):
     heads = [(layer, list(range(9))) for layer in range(30)]
-    chosen = page._chosen(heads, 13, 8)
+    chosen = page.choose(heads, 13, 8)
     assert chosen == [(13, 8), (13, 0), (0, 8), (0, 0), (29, 8), (29, 0)]
-    assert page._chosen([(3, [0])], 3, 0) == [(3, 0)]
-    assert page._chosen([(0, [0]), (1, [0, 1, 2])], 1, 2) == [(1, 2), (1, 0), (0, 0)]
-    monkeypatch.setattr(page, "ROOM", 1)
-    held = page._held(walk)
-    assert held["state"]["_about"]["heads"] == [(1, [2])]
-    assert len(held["answers"]) == 2 * NEW
+    assert page.choose([(3, [0])], 3, 0) == [(3, 0)]
+    assert page.choose([(0, [0]), (1, [0, 1, 2])], 1, 2) == [(1, 2), (1, 0), (0, 0)]
+    monkeypatch.setattr(page, "MOST_BYTES", 1)
+    content = page.collect(walk)
+    assert content["state"]["_about"]["heads"] == [(1, [2])]
+    assert len(content["answers"]) == 2 * NEW
 
 
-def test_equal_pictures_are_held_once(walk, monkeypatch):
+def test_equal_pictures_are_in_a_page_once(walk, monkeypatch):
     png = walk.frame
-    monkeypatch.setattr(walk, "_reply", lambda asked: ({**asked, "sentence": ""}, [png]))
-    monkeypatch.setattr(page, "ROOM", 1)
-    assert len(page._held(walk)["pictures"]) == 1
+    monkeypatch.setattr(walk, "answer", lambda request: ({**request, "sentence": ""}, [png]))
+    monkeypatch.setattr(page, "MOST_BYTES", 1)
+    assert len(page.collect(walk)["pictures"]) == 1
 
 
 def test_what_cannot_be_drawn_is_said_in_the_page_too(walk, monkeypatch):
     monkeypatch.setattr(walk._frames, "frame", lambda *_: 1 / 0)
-    answers = page._held(walk)["answers"].values()
+    answers = page.collect(walk)["answers"].values()
     assert all("ZeroDivisionError" in message["error"] and not shown for message, shown in answers)
 
 
 def test_a_page_is_written_whole_or_not_at_all(walk, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"ends in \.html, and got 'mine.htm'"):
         walk.save(tmp_path / "mine.htm")
-    with pytest.raises(FileNotFoundError, match="there is no .*nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere.*: expected a folder to write into"):
         walk.save(tmp_path / "nowhere" / "mine.html")
     there = tmp_path / "there.html"
     there.write_text("before")
-    monkeypatch.setattr(page.os, "replace", lambda *_: 1 / 0)
+    monkeypatch.setattr(page, "MOST_BYTES", 1)
+    monkeypatch.setattr(files.os, "replace", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        page.write(there, "after")
+        walk.save(there)
     assert there.read_text() == "before" and list(tmp_path.iterdir()) == [there]
 
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import kvviz as kv
-from kvviz.drawing import square as draw
+from kvviz.drawing.marks import find_cells
 from kvviz.recording.recorder import record
 
 
@@ -27,7 +27,7 @@ def runs():
 
 def drawn(picture, which=0):
     """{(role, place): state} on one of a picture's squares."""
-    return draw.cells(picture.figure.axes[which].collections)
+    return find_cells(picture.figure.axes[which].collections)
 
 
 # -- all heads -----------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_one_new_cell_an_edge_and_one_new_row_light_up(runs):
         found = [states[role, place] for place in range(9)]
         assert found == ["same"] * 8 + ["new"], role
     assert "1 new cell on each of keys and values, 1 new row" in picture.sentence
-    assert "8 rows computed again, nothing else moved" in picture.sentence
+    assert "8 rows recomputed, nothing else moved" in picture.sentence
     veil = [c for c in picture.figure.axes[0].collections if c.get_gid() == "veil"]
     (path,) = veil[0].get_paths()
     assert path.get_extents().bounds == (0, 0, 9, 8), "over the old rows, not over the new one"
@@ -74,7 +74,7 @@ def test_one_new_cell_an_edge_and_one_new_row_light_up(runs):
 
 def test_with_a_cache_the_rest_was_not_computed(runs):
     picture = kv.draw_overlay(runs[0], steps=(2, 3), layer=1, head=4)
-    assert picture.sentence.endswith("1 new row; the rest was not computed again")
+    assert picture.sentence.endswith("1 new row; the rest was not recomputed")
     assert drawn(picture)["keys", 8] == "new" and drawn(picture)["keys", 0] == "same"
 
 
@@ -87,7 +87,7 @@ def test_what_moved_is_counted():
             model(ids[:, :n], attention_mask=free, use_cache=False)
     picture = kv.draw_overlay(run, steps=(0, 1), layer=0, head=0)
     assert "nothing else moved" not in picture.sentence
-    assert int(picture.sentence.split("again, ")[1].split()[0]) > 10
+    assert int(picture.sentence.split("recomputed, ")[1].split()[0]) > 10
 
 
 @pytest.mark.parametrize("steps", [(3, 2), (2, 2), (1, 2, 3)])

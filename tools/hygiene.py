@@ -1,4 +1,4 @@
-"""Say what is wrong with a committed notebook.
+"""List what is wrong with a committed notebook.
 
 python -m tools.hygiene [PATH ...]
 """
@@ -13,8 +13,8 @@ from nbformat import NotebookNode
 
 from tools.notebooks import WIDGET_VIEW, canonical, notebooks, read, text_of
 
-IGNORED = "nbval-ignore-output"  # its text depends on the machine
-BUILT = "the-thing-being-built"  # may be longer than a cell should be
+IGNORED = "nbval-ignore-output"  # tags a cell whose text depends on the machine
+BUILT = "the-thing-being-built"  # tags a cell that may be longer than others
 FORBIDDEN_TAGS = {"nbval-skip", "raises-exception", "nbval-raises-exception"}
 
 MAX_BYTES = 1 << 20
@@ -34,10 +34,10 @@ DURATION = r"\d\s?(?:ns|µs|μs|us|ms|sec|secs|seconds)\b|\d\.\d+\s?s\b"
 
 
 def check(path: Path) -> list[str]:
-    """Return the faults of a committed notebook, each with its cell; none is an empty list."""
+    """The faults of a committed notebook, each with its cell; an empty list if there are none."""
     try:
         nb = read(path)
-    except Exception as error:  # whatever is wrong with the file, it is a fault to report
+    except Exception as error:  # anything wrong with the file is a fault to report
         return [f"not a valid notebook: {error}"]
     faults = []
     if path.stat().st_size > MAX_BYTES:
@@ -125,7 +125,7 @@ def _markers(cell: NotebookNode) -> Iterator[str]:
 
 def _missing_output(cell: NotebookNode) -> Iterator[str]:
     try:
-        speaks = _speaks(ast.parse(cell.source).body)
+        shows = _shows_something(ast.parse(cell.source).body)
     except SyntaxError:
         yield "not plain Python (no magics, no shell lines)"
         return
@@ -133,24 +133,24 @@ def _missing_output(cell: NotebookNode) -> Iterator[str]:
         yield "empty"
     if cell.outputs:
         return
-    if speaks and not cell.source.rstrip().endswith(";"):
+    if shows and not cell.source.rstrip().endswith(";"):
         yield "shows something when run, but no output is stored"
     elif IGNORED in _tags(cell):
         yield f"tagged {IGNORED!r}, but no output is stored"
 
 
-def _speaks(body: list[ast.stmt]) -> bool:
-    """Is it sure to show something? A call's value may be None, so only print and display are."""
+def _shows_something(body: list[ast.stmt]) -> bool:
+    """Whether it is certain to show something: of calls, only print and display are certain."""
     for statement in body:
-        if isinstance(statement, ast.With | ast.For) and _speaks_by_call(statement.body):
+        if isinstance(statement, ast.With | ast.For) and _calls_print(statement.body):
             return True
     last = body[-1] if body else None
-    return _speaks_by_call(body) or (
+    return _calls_print(body) or (
         isinstance(last, ast.Expr) and not isinstance(last.value, ast.Call | ast.Await)
     )
 
 
-def _speaks_by_call(body: list[ast.stmt]) -> bool:
+def _calls_print(body: list[ast.stmt]) -> bool:
     return any(
         isinstance(s, ast.Expr)
         and isinstance(s.value, ast.Call)
@@ -203,13 +203,13 @@ CODE_RULES: tuple[Rule, ...] = (
 
 
 def compared(nb: NotebookNode) -> tuple[int, int]:
-    """Return how many cells have output, and the output of how many is compared by the tests."""
+    """How many cells have output, and how many of those the tests compare."""
     shown = [cell for cell in nb.cells if cell.cell_type == "code" and cell.outputs]
     return len(shown), sum(IGNORED not in _tags(cell) for cell in shown)
 
 
 def main(names: list[str]) -> int:
-    """Print each notebook's faults; return how many notebooks have some."""
+    """Print each notebook's faults; return how many notebooks have any."""
     paths = [Path(name) for name in names] or notebooks()
     faulty = 0
     for path in paths:

@@ -1,4 +1,4 @@
-"""Run the notebooks top to bottom, each in a fresh kernel, and write them in one form.
+"""Run the notebooks top to bottom, each in a fresh kernel, and write them in canonical form.
 
 python -m tools.notebooks [PATH ...]
 """
@@ -20,7 +20,7 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 def notebooks() -> list[Path]:
-    """Return every notebook of the project, the solutions' included, in reading order."""
+    """Every notebook of the project in reading order, with the solutions at the end."""
     found = (ROOT / "notebooks").rglob("*.ipynb")
     return sorted(
         (path for path in found if ".ipynb_checkpoints" not in path.parts),
@@ -29,22 +29,22 @@ def notebooks() -> list[Path]:
 
 
 def read(path: Path) -> NotebookNode:
-    """Return the notebook at `path`; raises what `nbformat` raises on one that is not valid."""
+    """The notebook at `path`; raises what `nbformat` raises if it isn't valid."""
     nb = nbformat.read(path, as_version=4)
     nbformat.validate(nb)
     return nb
 
 
 def sources(path: Path) -> dict[str, str]:
-    """Return each cell's source by its id."""
+    """Each cell's source by its id."""
     return {cell.id: cell.source for cell in read(path).cells}
 
 
-# --- one form -------------------------------------------------------------------------------
+# --- canonical form -------------------------------------------------------------------------------
 
 
 def canonical(nb: NotebookNode) -> NotebookNode:
-    """Return a copy with nothing in it that changes from run to run or editor to editor."""
+    """A copy without anything that changes from run to run or from editor to editor."""
     cells = []
     for cell in nb.cells:
         kept = {k: cell.metadata[k] for k in KEPT_METADATA if k in cell.metadata}
@@ -66,12 +66,12 @@ def _canonical_output(output: NotebookNode) -> NotebookNode | None:
 
 
 def text_of(nb: NotebookNode) -> str:
-    """Return the notebook as it is written to disk: sorted keys, indent 1, a newline at the end."""
+    """The notebook as it is written to disk: sorted keys, indent 1, a newline at the end."""
     return nbformat.writes(nb, version=4) + "\n"
 
 
 def execute(path: Path) -> NotebookNode:
-    """Return the notebook run top to bottom in a fresh kernel; the file stays as it is."""
+    """The notebook after a run in a fresh kernel; the file isn't changed."""
     nb = read(path)
     for cell in nb.cells:
         if cell.cell_type == "code":
@@ -90,7 +90,7 @@ def execute(path: Path) -> NotebookNode:
 
 
 def refresh(path: Path) -> str:
-    """Run and rewrite one notebook; one that fails is left as it is. Return what went wrong."""
+    """Run and rewrite one notebook, or leave it alone if it fails. Returns what went wrong."""
     try:
         text = text_of(execute(path))
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
@@ -100,7 +100,7 @@ def refresh(path: Path) -> str:
 
 
 def main(names: list[str]) -> int:
-    """Refresh the notebooks named, or all; return how many failed."""
+    """Refresh these notebooks, or all of them; return how many failed."""
     os.environ["KVVIZ_PROGRESS"] = "0"
     failed = 0
     for path in [Path(name).resolve() for name in names] or notebooks():

@@ -1,4 +1,4 @@
-"""A contact sheet: every picture of every committed notebook on one page, to be looked at.
+"""A contact sheet: every picture of every committed notebook on one page, to look at.
 
 python -m tools.pictures [where.png]
 """
@@ -18,7 +18,7 @@ GROUND, WORDS = "#3a3a40", "#ffffff"
 
 
 def notebooks(root: Path) -> list[Path]:
-    """The notebooks that git knows of, in order."""
+    """The notebooks that git tracks, in order."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--", "*.ipynb"],
         cwd=root,
@@ -30,7 +30,7 @@ def notebooks(root: Path) -> list[Path]:
 
 
 def pictures(path: Path) -> list[tuple[str, Image.Image]]:
-    """(where it is, picture) of every image/png output of a notebook."""
+    """(notebook and cell, picture) of every image/png output of a notebook."""
     found = []
     for k, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"]):
         for output in cell.get("outputs", ()):
@@ -42,7 +42,7 @@ def pictures(path: Path) -> list[tuple[str, Image.Image]]:
 
 
 def sheet(found: list[tuple[str, Image.Image]]) -> Image.Image:
-    """All pictures in lines, each under the name of its notebook and the number of its cell."""
+    """All pictures in rows, each with its notebook and the number of its cell above it."""
     x = y = GAP
     deepest, spots = 0, []
     for _, image in found:

@@ -1,4 +1,4 @@
-"""Print constraints.txt: the exact version of everything our dependencies pull in.
+"""Print constraints.txt: the exact version of everything that our dependencies install.
 
 python -m tools.pins > constraints.txt
 """
@@ -16,7 +16,7 @@ HEADER = "# Written by `python -m tools.pins` from a tested environment. Do not 
 
 
 def requirements(groups: tuple[str, ...] = ()) -> list[Requirement]:
-    """Return what pyproject.toml asks for: the runtime's requirements and the groups' named."""
+    """What pyproject.toml requires, with the optional groups named."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = list(project["dependencies"])
     for group in groups:
@@ -25,13 +25,13 @@ def requirements(groups: tuple[str, ...] = ()) -> list[Requirement]:
 
 
 def closure(wanted: list[Requirement]) -> dict[str, str]:
-    """Return name -> installed version of the wanted and of all they require, on this machine."""
+    """Name -> version installed here, of these packages and of all that they require."""
     pins, todo = {}, [(r.name, frozenset(r.extras)) for r in wanted]
     seen = set(todo)
     while todo:
         name, extras = todo.pop()
         found = distribution(name)
-        # A local label such as the one a CPU wheel carries names a build, not a release.
+        # Without a local label: the "+cpu" of a wheel names a build, not a release.
         pins[canonicalize_name(name)] = Version(found.version).public
         for line in found.requires or []:
             r = Requirement(line)

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+from kvviz import files
 from kvviz.widgets import page, site
 from tools.notebooks import ROOT, notebooks
 from tools.readme import STILL
@@ -15,7 +16,7 @@ COURSE = ROOT / "notebooks"
 
 
 def build(folder: Path, paths: list[Path]) -> list[Path]:
-    """Write a page for each notebook, and an index; return where."""
+    """Write a page for each notebook, and an index; return their paths."""
     made = []
     for path in paths:
         where = path.parent.relative_to(COURSE)
@@ -23,15 +24,16 @@ def build(folder: Path, paths: list[Path]) -> list[Path]:
         if solution(path) in paths:
             links["Solution"] = solution(path).relative_to(COURSE).with_suffix(".html").as_posix()
         made.append(site.export_page(path, folder / where, links=links))
-    return [*made, page.write(folder / "index.html", index(paths))]
+    return [*made, files.write_whole(folder / "index.html", index(paths))]
 
 
 def solution(path: Path) -> Path:
+    """Where a notebook's solution is, if it has one."""
     return COURSE / "solutions" / path.name if path.parent == COURSE else Path()
 
 
 def index(paths: list[Path]) -> str:
-    """The page that lists the course; its title, sentence and picture are the README's."""
+    """The page that lists the course, with the README's title, first sentence and picture."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     title, sentence = (
         re.search(what, readme, re.M)[1] for what in (r"^# (.+)", r"^([A-Z][^.]+\.)")
@@ -44,27 +46,26 @@ def index(paths: list[Path]) -> str:
         f'<img src="data:image/png;base64,{png}" alt="{html.escape(alt)}">\n'
         f'<h2>The notebooks</h2>\n<ul class="course">\n{items}\n</ul>'
     )
-    return page.whole(title, body, {})
+    return page.compose(title, body, {})
 
 
 def item(path: Path, paths: list[Path]) -> str:
-    """A notebook's title, minutes and claim; where the title is the claim, its question."""
+    """A notebook's title, its minutes, and its claim in italics or else its question."""
     nb = site.read(path)
     first = nb.cells[0].source
-    said = re.search(r"^\*(?!\*)(.+)\*$", first, re.M) or re.search(
-        r"\*\*Question\.\*\* (.+)", first
-    )
+    claim = re.search(r"^\*(?!\*)(.+)\*$", first, re.M)
+    claim = claim or re.search(r"\*\*Question\.\*\* (.+)", first)
     minutes = re.search(r"\d+ minutes", first)
-    name = f"{path.stem[:2]} {site.heading(nb)}"
+    name = f"{path.stem[:2]} {site.find_title(nb)}"
     parts = [f'<a href="{path.stem}.html">{html.escape(name)}</a>', minutes[0] if minutes else ""]
     if solution(path) in paths:
         parts.append(f'<a href="solutions/{path.stem}.html">solution</a>')
-    under = f"<br>{html.escape(said[1])}" if said else ""
-    return f"<li>{', '.join(filter(None, parts))}{under}</li>"
+    line = f"<br>{html.escape(claim[1])}" if claim else ""
+    return f"<li>{', '.join(filter(None, parts))}{line}</li>"
 
 
 def main(names: list[str]) -> None:
-    os.environ["KVVIZ_PROGRESS"] = "0"  # a progress bar is no output
+    os.environ["KVVIZ_PROGRESS"] = "0"  # a progress bar isn't part of a page
     folder = Path(names[0]) if names else ROOT / "build" / "site"
     made = build(folder, notebooks())
     print(f"{len(made)} pages, {sum(p.stat().st_size for p in made) / 1e6:.1f} MB: {made[-1]}")

@@ -1,109 +1,181 @@
-"""More to see where it teaches: all heads of a layer at once, and one step laid over another."""
+"""The pictures of attention that a lesson draws from a recording: `draw_step` and its relatives."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
-import numpy as np
+from kvviz.arguments import check_whole
+from kvviz.drawing import layout, painting, sentences, style
+from kvviz.drawing.layout import Room
+from kvviz.drawing.picture import Picture
+from kvviz.recording.square import Square
 
-from kvviz import tokens
-from kvviz.drawing import layout, style
-from kvviz.drawing import sentences as say
-from kvviz.drawing import square as draw
-from kvviz.drawing.picture import Picture, _square
-
-MOVED = 1e-3  # of a share of attention: two steps that differ by more are not one picture
-IN_A_LINE = 5
+IN_A_LINE = 5  # heads
+FEW = 6  # steps of a filmstrip, unless you choose others
 
 
-def draw_heads(run, *, step: int = 0, layer: int | None = None, sequence=0) -> Picture:
-    """Every head of one layer at one step, small: who looks where.
+def draw_step(
+    run,
+    *,
+    step: int = 0,
+    layer: int | None = None,
+    head: int = 0,
+    sequence: int = 0,
+    span: int | None = None,
+    title: str | None = None,
+) -> Picture:
+    """One head's square at one step, with its four edges: keys, values, queries and outputs.
+
+    Args:
+        run: a recording, or one step's `Square`.
+        step, layer, head, sequence: which square, from 0; the first layer that was kept by default.
+        span: columns to leave room for, so that pictures of several steps look alike.
+        title: instead of what there is to see.
 
     Raises:
-        ValueError: no such step, layer or sequence, or attention that was not kept.
+        TypeError: `run` is no recording.
+        ValueError: no such step, layer, head or sequence, or a span that is too small.
+
+    >>> kv.draw_step(run, step=4, layer=1, head=3)
+    step 4, layer 1, head 3: 1 row attends to 10 columns; 9 keys and 9 values read from the cache...
     """
-    return of_heads(heads_of(run, step, layer, sequence))
+    square = pick_square(run, step, layer, head, sequence)
+    return draw_squares([square], Room(span=span), titles=[title])
 
 
-def heads_of(run, step: int, layer: int, sequence: int = 0) -> list:
-    """The squares of every head."""
-    if not hasattr(run, "rows"):
-        raise TypeError(f"expected a recording, and got {type(run).__name__}")
-    first = _square(run, step, layer, 0, sequence)
+def draw_side_by_side(
+    left, right=None, *, step=0, layer=None, head=0, sequence=0, span=None, titles=None
+) -> Picture:
+    """Two squares beside each other: two runs at one step, one run at two steps, two heads.
+
+    Args:
+        left, right: recordings or squares; `right` is the same as `left` unless given.
+        step, layer, head, sequence: one for both, or a pair.
+        span: columns to leave room for, so that pictures of several steps look alike.
+        titles: a pair, instead of what there is to see.
+
+    Raises:
+        TypeError, ValueError: as `draw_step`.
+
+    >>> kv.draw_side_by_side(uncached, run, step=4)
+    left: step 4, layer 0, head 0: 10 rows attend ... right: step 4, ... 1 row attends ...
+    """
+    sides = (left, left if right is None else right)
+    given = {"step": step, "layer": layer, "head": head, "sequence": sequence}
+    pairs = [_make_pair(name, value) for name, value in given.items()]
+    squares = [pick_square(side, *(pair[i] for pair in pairs)) for i, side in enumerate(sides)]
+    names: list = [None, None]
+    if squares[0].step != squares[1].step:
+        names = [f"Step {square.step}" for square in squares]
+    elif len({(square.layer, square.head) for square in squares}) > 1:
+        names = [f"Layer {square.layer}, head {square.head}" for square in squares]
+    seen = [
+        sentences.write_title(square, name) for square, name in zip(squares, names, strict=True)
+    ]
+    titles = _make_pair("titles", titles) if titles else seen
+    return draw_squares(squares, Room(span=span), titles=titles)
+
+
+def draw_filmstrip(
+    run,
+    uncached=None,
+    *,
+    steps: Iterable[int] | None = None,
+    layer: int | None = None,
+    head: int = 0,
+    sequence: int = 0,
+) -> Picture:
+    """The same square at several steps, small and in a line.
+
+    Args:
+        run: a recording.
+        uncached: a recording of the same prompt without a cache, drawn above `run`.
+        steps: the first six unless given.
+        layer, head, sequence: which square; the first layer that was kept by default.
+
+    Raises:
+        TypeError, ValueError: no steps, or as `draw_step`.
+
+    >>> kv.draw_filmstrip(run, steps=range(3))
+    layer 0, head 0, with a cache, steps 0, 1, 2: rows computed 6, 1, 1; columns 6, 7, 8; ...
+    """
+    if not isinstance(steps, Iterable | None):
+        raise ValueError(f"steps: expected several, such as range({steps}), and got {steps!r}")
+    steps = list(range(min(len(run), FEW)) if steps is None else steps)
+    if not steps:
+        raise ValueError("steps: expected at least one step, and got none")
+    runs = [run] if uncached is None else [uncached, run]
+    strips = [[pick_square(each, step, layer, head, sequence) for step in steps] for each in runs]
+    squares = [square for strip in strips for square in strip]
+    with style.scope():
+        figure = painting.make_figure(layout.plan(squares, strip=len(steps)))
+    start = layout.find_start(squares, small=True)
+    return Picture(figure, ". ".join(sentences.describe_strip(strip, start) for strip in strips))
+
+
+def draw_heads(run, *, step: int = 0, layer: int | None = None, sequence: int = 0) -> Picture:
+    """Every head of one layer at one step, small: which token each attends to.
+
+    Raises:
+        TypeError: `run` is no recording.
+        ValueError: no such step, layer or sequence, or attention that was not kept.
+
+    >>> kv.draw_heads(run, step=4, layer=1)
+    step 4, layer 1, '5' in each head: head 0 to ...
+    """
+    return draw_all_heads(pick_heads(run, step, layer, sequence))
+
+
+def pick_heads(run, step: int, layer: int | None, sequence: int = 0) -> list[Square]:
+    """The squares of every head of a layer."""
+    first = pick_square(run, step, layer, 0, sequence)
     if first.weights is None:
         raise ValueError(f"layer {first.layer}: attention was not kept in this recording")
     n_heads = run[step].attention[first.layer].shape[1]
     return [first, *(run[step].square(first.layer, head, sequence) for head in range(1, n_heads))]
 
 
-def of_heads(squares, *, span: int | None = None) -> Picture:
-    """One head's squares beside another's; `span` leaves room for more columns."""
-    titles, first = [f"head {square.head}" for square in squares], squares[0]
+def draw_all_heads(squares: Sequence[Square], *, span: int | None = None) -> Picture:
+    """The squares of every head; `span` leaves room for more columns."""
+    titles = [f"head {square.head}" for square in squares]
+    strip = min(IN_A_LINE, len(squares))
     with style.scope():
-        many = min(IN_A_LINE, len(squares))
-        figure = layout.grid(squares, titles=titles, strip=many, span=span)
-    asking = tokens.quoted(say.asks(first, draw.newest(first)))
-    where = f"step {first.step}, layer {first.layer}, {asking} in each head"
-    return Picture(figure, f"{where}: {'; '.join(map(said_of_head, squares))}")
+        plan = layout.plan(squares, Room(span=span), titles=titles, strip=strip)
+        return Picture(painting.make_figure(plan), sentences.describe_heads(squares))
 
 
-def said_of_head(square) -> str:
-    """Where the newest row looks most."""
-    return f"head {square.head} {say.most(square, draw.newest(square))}"
+def draw_squares(squares: Sequence[Square], room: Room, *, titles=None) -> Picture:
+    """One square, or two beside each other, in full size."""
+    with style.scope():
+        figure = painting.make_figure(layout.plan(squares, room, titles=titles))
+    return Picture(figure, sentences.describe(squares, layout.find_start(squares)))
 
 
-def draw_overlay(
-    run, *, steps: tuple[int, int], layer: int | None = None, head: int = 0, sequence=0
-) -> Picture:
-    """A later step laid over an earlier one: what both have is pale, what is new lights up.
-
-    Best of a recording without a cache: there every row was computed both times, and still one
-    new cell on each edge and one new row are all that differs.
+def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Square:
+    """The square of this step, layer, head and sequence; a `Square` is returned as it is.
 
     Raises:
-        ValueError: `steps` is not two steps, the earlier first, of one text.
+        TypeError: `run` is no recording.
+        ValueError: it has no such step, layer, head or sequence; the message says what there is.
     """
-    if len(tuple(steps)) != 2 or not steps[0] < steps[1]:
-        raise ValueError(f"steps: expected two, the earlier first, such as (3, 4), got {steps}")
-    before, after = (_square(run, step, layer, head, sequence) for step in steps)
-    n = len(before.column_states)
-    if after.tokens[:n] != before.tokens:
-        raise ValueError(f"steps {steps[0]} and {steps[1]}: expected one text, and theirs differ")
-    found = _found(before, after, _moved(before, after))
-    columns = tuple(
-        "new" if place >= n else "same" if state in ("new", "recomputed", "read") else state
-        for place, state in enumerate(after.column_states)
-    )
-    states = tuple("new" if place >= n else "same" for place in after.row_positions)
-    shown = replace(after, column_states=columns, row_states=states)
-    title = f"Step {steps[1]} over step {steps[0]}"
-    with style.scope():
-        figure = layout.grid([shown], titles=[title], veil=n, note=found)
-    return Picture(figure, f"{title}, layer {after.layer}, head {head}: {found}")
+    if isinstance(run, Square):
+        return run
+    if not isinstance(run, Sequence) or isinstance(run, str):
+        raise TypeError(f"expected a recording, as kv.record gives it, and got {run!r}")
+    step, head = check_whole("step", step), check_whole("head", head)
+    sequence = check_whole("sequence", sequence)
+    if not 0 <= step < len(run):
+        have = f"steps 0 to {len(run) - 1}" if len(run) else "no steps"
+        raise ValueError(f"step {step}: this recording has {have}")
+    taken = run[step]
+    if layer is None:
+        layer = min(taken.kept.get("attention") or taken.layers)
+    return taken.square(check_whole("layer", layer), head, sequence)
 
 
-def _moved(before, after) -> int:
-    """Cells that both steps computed, and not alike."""
-    if before.weights is None or after.weights is None:
-        return 0
-    rows = [
-        (before.row_positions.index(p), after.row_positions.index(p))
-        for p in after.row_positions
-        if p in before.row_positions
-    ]
-    n = len(before.column_states)
-    gaps = [np.abs(before.weights[i] - after.weights[j, :n]) for i, j in rows]
-    return int(sum((gap > MOVED).sum() for gap in gaps))
-
-
-def _found(before, after, moved: int) -> str:
-    """In words: what the later step has more, and whether the rest is what it was."""
-    columns = len(after.column_states) - len(before.column_states)
-    rows = [place for place in after.row_positions if place >= len(before.column_states)]
-    again = len(after.row_positions) - len(rows)
-    new = f"{say.count(columns, 'new cell')} on each of keys and values"
-    new += f", {say.count(len(rows), 'new row')}"
-    if not again:
-        return f"{new}; the rest was not computed again"
-    rest = f"{say.count(moved, 'cell')} moved" if moved else "nothing else moved"
-    return f"{new}; {again} rows computed again, {rest}"
+def _make_pair(name: str, given) -> tuple:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        return given, given
+    if len(given) != 2:
+        raise ValueError(f"{name}: expected one, or a pair, and got {len(given)}")
+    return tuple(given)

@@ -1,140 +1,215 @@
-"""Squares laid out on a figure: sizes in pixels, so that pictures of one span are one size."""
+"""Where everything goes: squares laid out beside each other over one legend, in numbers.
+
+`painting` turns a `Plan` into a picture. Pictures with the same `Room` are the same size.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 
-from matplotlib.figure import Figure
-
-from kvviz.drawing import marks, style
-from kvviz.drawing import sentences as say
-from kvviz.drawing import square as draw
-from kvviz.drawing.marks import write
+from kvviz.drawing import legend, sentences, style
+from kvviz.drawing.square_drawing import GAP, get_thickness
+from kvviz.recording.square import Square
 
 WIDEST = 160  # columns in one picture's squares together; of more, the newest are drawn
-LEGEND = 24  # pixels a line
+TITLE = 38  # pixels of a title with the space around it
+LINE = 16  # pixels of a line of words
+VALUE_LABELS = 58  # pixels under the values, where their labels are needed
 
 
-def starts(squares: Sequence, strip: bool) -> int:
-    """The first column drawn: 0, or what leaves as many of the newest as fit."""
-    return max(0, _widest(squares) - _limit(squares, strip))
+@dataclass(frozen=True)
+class Room:
+    """What a picture leaves room for, whatever it shows: pictures of several steps look alike.
 
-
-def lines(squares: Sequence, span: int, *, low: bool = False) -> int:
-    """How many lines under their titles these squares need in room for `span` columns."""
-    span = min(span, _limit(squares, False))
-    wide = _wide(span, _sizes(span, len(squares), False, low)[1], False)
-    start = starts(squares, False)
-    return max(len(_notes(square, start, wide)) for square in squares)
-
-
-def grid(
-    squares: Sequence,
-    *,
-    span=None,
-    titles=None,
-    strip: int = 0,
-    low: bool = False,
-    least: int = 0,
-    states=(),
-    veil: int = 0,
-    note: str = "",
-    on: Sequence | None = None,
-) -> Figure | None:
-    """Squares beside each other, each on its own Axes, over one legend.
-
-    `strip` draws them small, that many in a line, with short titles; `low` to fit a screen under
-    controls. `least` lines under the title and `states` in the legend, whatever is drawn, make
-    pictures of several steps alike. The first `veil` columns and rows are made pale; `note` stands
-    in place of the numbers. `on` sheets, one for each square's Axes, only these are drawn anew.
+    Attributes:
+        span: columns; None for as many as there are.
+        lines: lines of words under the title.
+        states: what the legend explains besides what is drawn.
+        low: whether the picture fits a screen under a stepper's controls.
+        value_labels: whether there's room for labels under the values.
     """
-    widest = _widest(squares)
+
+    span: int | None = None
+    lines: int = 0
+    states: frozenset[str] = frozenset()
+    low: bool = False
+    value_labels: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One square of a picture, its words, and whether its keys and values are named."""
+
+    square: Square
+    title: str
+    notes: tuple[tuple[str, str], ...]  # (line, colour)
+    named: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A picture in numbers. Lengths are in pixels as shown, unless they say cells.
+
+    Attributes:
+        panels: the squares, `across` in each line.
+        cell: width of a cell.
+        span: columns there's room for; start: the first column drawn.
+        small: whether this is a strip, with small squares and short words.
+        lines: lines of words under each title.
+        labelled: whether there's room for labels under the values.
+        room: what the picture leaves room for.
+    """
+
+    panels: tuple[Panel, ...]
+    across: int
+    cell: float
+    span: int
+    start: int
+    small: bool
+    lines: int
+    labelled: bool
+    room: Room
+
+    @property
+    def gap(self) -> float:
+        """Between a square and its edges."""
+        return 12 if self.small else GAP
+
+    @property
+    def edge(self) -> float:
+        """From a square to the far side of its edges."""
+        return self.gap + get_thickness(self.cell) * self.cell
+
+    @property
+    def above(self) -> float:
+        """From the top of a panel to the keys."""
+        return 62 if self.small else 82
+
+    @property
+    def below(self) -> float:
+        """From a square to its words."""
+        return self.edge + VALUE_LABELS * self.labelled
+
+    @property
+    def panel_width(self) -> int:
+        beside = self.edge + (6 if self.small else 75)
+        wide = _make_even(2 * beside + self.span * self.cell)
+        return wide if self.small else max(wide, 480)
+
+    @property
+    def panel_height(self) -> int:
+        square = self.above + 2 * self.edge + self.span * self.cell
+        return _make_even(square + TITLE + LINE * self.lines + VALUE_LABELS * self.labelled)
+
+    def corner(self, i: int) -> tuple[float, float]:
+        """Left and bottom of a panel, from the bottom left of the picture."""
+        left = (52 if self.small else 0) + i % self.across * self.panel_width
+        return left, self.height - (i // self.across + 1) * self.panel_height
+
+    @property
+    def width(self) -> int:
+        return _make_even(1.4 * 52 * self.small + self.across * self.panel_width)
+
+    @property
+    def height(self) -> int:
+        down = ceil(len(self.panels) / self.across)
+        return down * self.panel_height + legend.LINE * self.legend_lines + 12
+
+    @property
+    def legend_lines(self) -> int:
+        return 1 if self.width >= 840 else 2
+
+    @property
+    def states(self) -> set[str]:
+        """What the legend explains."""
+        found = set(self.room.states)
+        for panel in self.panels:
+            found |= panel.square.legend(self.span, self.start)
+        return found & style.STATES.keys()
+
+
+def plan(
+    squares: Sequence[Square],
+    room: Room = Room(),  # noqa: B008 (it is frozen)
+    *,
+    titles: Sequence[str | None] | None = None,
+    strip: int = 0,
+    note: str = "",
+) -> Plan:
+    """Squares beside each other, over one legend.
+
+    Args:
+        titles: one for each square, instead of what there is to see.
+        strip: squares in a line of a strip; 0 for squares of full size side by side.
+        note: instead of the numbers under the title.
+
+    Raises:
+        ValueError: the room's span is less than the columns there are.
+    """
+    span, widest, small = room.span, _count_columns(squares), bool(strip)
     if span is not None and span < widest:
         raise ValueError(f"span {span}: expected at least the {widest} columns there are")
-    limit, start = _limit(squares, bool(strip)), starts(squares, bool(strip))
+    limit, start = _limit_columns(squares, small), find_start(squares, small)
     crowded, span = (span or widest) > limit, min(span or widest, limit)
-    across, cell = _sizes(span, strip or len(squares), bool(strip), low)
-    gap, names, above, lines = (12, 52, 62, 1) if strip else (draw.GAP, 0, 82, 2 + crowded)
-    edges = gap + draw.edge(cell) * cell
-    wide = _wide(span, cell, bool(strip))
-    notes = [_notes(square, start, 0 if strip else wide) for square in squares]
-    notes = [[(line, style.QUIET) for line in _flow(note.split("; "), wide)]] if note else notes
-    lines = max(lines, least, *map(len, notes))
-    tall = _even(above + 2 * edges + span * cell + 38 + 16 * lines)
-    width = _even(1.4 * names + across * wide)
-    legends = 1 if width >= 840 else 2
-    height = ceil(len(squares) / across) * tall + LEGEND * legends + 12
-    states: set[str] = set(states)
-    size = width / style.PIXELS, height / style.PIXELS
-    figure = None if on else Figure(size, dpi=style.PIXELS)
-    for i, square in enumerate(squares):
-        x, y = names + i % across * wide, height - (i // across + 1) * tall
-        if on:
-            ax = on[i]
-            ax.clear()
-        else:
-            ax = figure.add_axes((x / width, y / height, wide / width, tall / height))
-        left, top = (wide / cell - span) / 2, (above + edges) / cell
-        draw.frame(ax, span, left=left, right=left, top=top, bottom=tall / cell - top - span)
-        looks = {"span": span, "start": start, "gap": gap}
-        states |= {"to come"} if draw.to_come(ax, square, **looks) else set()
-        artists = draw.attention_square(ax, square, start=start)
-        artists += draw.kv_edges(ax, square, **looks, names=not strip or i % across == 0)
-        artists += draw.query_output_edges(ax, square, **looks, names=not strip)
-        states |= set(draw.cells(artists).values())
-        if veil > start:
-            draw.veil(ax, veil - start, span)
-        if not strip and (held := say.held_bytes(square)):
-            for words, down in ((held, -5), ("held", 8)):
-                at = span + 7 / cell, (down - edges + draw.edge(cell) * cell / 2) / cell
-                write(ax, *at, words, size=style.SMALL, color=style.QUIET)
-        draw.token_labels(ax, square, start=start, gap=gap, rows=not strip, room=above - 16)
-        title = titles[i] if titles and titles[i] else None
-        title = title or (f"step {square.step}" if strip else say.title(square))
-        _words(ax, span / 2, span + edges / cell, cell, title, notes[i], strip)
-        for k, part in enumerate(() if strip else ("step", "layer", "head")):
-            at, words = (-9 / cell, (12 + 14 * k) / cell - top), f"{part} {getattr(square, part)}"
-            write(ax, *at, words, size=style.SMALL, ha="right", color=style.QUIET)
-    if figure:
-        box = (10 / width, 8 / height, 1 - 20 / width, LEGEND * legends / height)
-        draw.legend(figure.add_axes(box), states, width=width - 20, lines=legends)
-    return figure
+    across, cell = _choose_cell(span, strip or len(squares), small, room.low)
+    empty = Plan((), across, cell, span, start, small, 0, False, room)
+    panels = [
+        Panel(
+            square=square,
+            title=(titles and titles[i]) or sentences.write_title(square, short=small),
+            notes=tuple(_write_notes(square, start, empty.panel_width, small, note)),
+            named=not small or i % across == 0,
+        )
+        for i, square in enumerate(squares)
+    ]
+    least = 1 if small else 2 + crowded
+    return replace(
+        empty,
+        panels=tuple(panels),
+        lines=max(least, room.lines, *(len(panel.notes) for panel in panels)),
+        labelled=room.value_labels or any(square.moved_values for square in squares),
+    )
 
 
-def corner(ax) -> list[float]:
-    """Left, top and width of a square's first cell, in pixels of the picture as shown."""
-    ax.apply_aspect()
-    figure = ax.get_figure()
-    scale = style.PIXELS / figure.dpi
-    x, y = ax.transData.transform((0, 0)) * scale
-    height = figure.get_figheight() * style.PIXELS
-    return [round(float(number), 2) for number in (x, height - y, marks.pixels(ax))]
+def find_room(pictures: Sequence[Sequence[Square]]) -> Room:
+    """Room for whatever any of several `pictures` shows, each of one or two squares, low."""
+    squares = [square for picture in pictures for square in picture]
+    room = Room(
+        span=_count_columns(squares),
+        low=True,
+        value_labels=any(square.moved_values for square in squares),
+    )
+    plans = [plan(picture, room) for picture in pictures]
+    lines = max(len(panel.notes) for each in plans for panel in each.panels)
+    states = frozenset(state for each in plans for state in each.states)
+    return replace(room, lines=lines, states=states)
 
 
-def _widest(squares) -> int:
-    return max(len(square.column_states) for square in squares)
+def find_start(squares: Sequence[Square], small: bool = False) -> int:
+    """The first column drawn: 0, or what leaves as many of the newest as fit."""
+    return max(0, _count_columns(squares) - _limit_columns(squares, small))
 
 
-def _limit(squares, strip: bool) -> int:
-    return WIDEST // (4 if strip else len(squares))
+def _count_columns(squares) -> int:
+    return max(square.n_columns for square in squares)
 
 
-def _wide(span: int, cell: float, strip: bool) -> int:
-    """Pixels that one square takes across, its edges and their labels with it."""
-    gap, names = (12, 6) if strip else (draw.GAP, 75)
-    wide = _even(2 * (gap + draw.edge(cell) * cell + names) + span * cell)
-    return wide if strip else max(wide, 480)
+def _limit_columns(squares, small: bool) -> int:
+    return WIDEST // (4 if small else len(squares))
 
 
-def _even(length: float) -> int:
+def _make_even(length: float) -> int:
     return 2 * ceil(length / 2)
 
 
-def _sizes(span: int, across: int, strip: bool, low: bool) -> tuple[int, float]:
-    """How many squares across, and pixels a cell, so that a picture fits a notebook's page.
+def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, float]:
+    """Squares in a line, and pixels of a cell, so that a picture fits a notebook's page.
 
     A cell is a whole number of stored pixels.
     """
-    if strip:
+    if small:
         down = 1
         while (cell := (950 / ceil(across / down) - 36) / (span + 2)) < 8.5 and down < across:
             down += 1
@@ -147,24 +222,18 @@ def _sizes(span: int, across: int, strip: bool, low: bool) -> tuple[int, float]:
     return across, int(cell * style.SHARPNESS) / style.SHARPNESS
 
 
-def _words(ax, x: float, y: float, cell: float, title: str, notes: list, strip) -> None:
-    """Title and the lines under it, centred under the square."""
-    size, first = (style.NUMBERS, 17) if strip else (style.TITLE, 23)
-    write(ax, x, y + 20 / cell, title, size=size, bold=True, ha="center")
-    for k, (line, color) in enumerate(notes):
-        look = {"size": style.SMALL if strip else style.NUMBERS, "color": color, "ha": "center"}
-        write(ax, x, y + (20 + first + 16 * k) / cell, line, **look)
-
-
-def _notes(square, start: int, wide: float) -> list[tuple[str, str]]:
-    """Lines under the title, with their colours; `wide` 0 asks for short ones."""
-    if not wide:
-        n = say.tally(square)
-        lines = [f"{say.count(n['rows'], 'row')}, {say.count(n['seen'], 'column')}"]
-        doubt = "not to be trusted" if say.doubt(square) else ""
+def _write_notes(square, start: int, wide: float, small: bool, note: str) -> list[tuple[str, str]]:
+    """Lines under the title with their colours, each as wide as `wide` pixels or less."""
+    if note:
+        return [(line, style.QUIET) for line in _flow(note.split("; "), wide)]
+    if small:
+        rows = sentences.count(len(square.real_rows), "row")
+        lines = [f"{rows}, {sentences.count(square.n_visible, 'column')}"]
+        doubt = "not to be trusted" if square.is_doubtful else ""
     else:
-        lines, doubt = _flow(say.numbers(square), wide), say.doubt(square)
-        lines += [say.left_out(square, start)] if start else []
+        lines = _flow(sentences.list_numbers(square), wide)
+        lines += [sentences.describe_left_out(square, start)] if start else []
+        doubt = sentences.describe_doubt(square)
     notes = [(line, style.QUIET) for line in lines]
     return notes + ([(doubt, style.ALARM)] if doubt else [])
 

@@ -1,94 +1,162 @@
-"""The marks every picture is made of: cells, what stands on them, words, legend swatches."""
+"""The marks that every picture is made of: cells, the marks on them, dashed lines and words."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection, PathCollection, PolyCollection
+from matplotlib.collections import Collection, LineCollection, PathCollection, PolyCollection
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
+from matplotlib.transforms import Transform
 
-from kvviz.drawing import fonts as text
-from kvviz.drawing import style
+from kvviz.drawing import fonts, style
 
 SMALL_CELL = 12  # pixels; smaller cells keep dashes to their outline, and edges stay this thick
 HATCH = "/////"
 DASH = (0, (2.2, 2.2))
 
 
+class Canvas(Protocol):
+    """All of matplotlib's `Axes` that painting a square needs; `raster.Sheet` has just this.
+
+    One data unit is one cell: column j lies at x = j, row p at y = p, downwards.
+    """
+
+    transData: Transform
+
+    def get_figure(self, root: bool = False): ...
+    def set_axis_off(self) -> None: ...
+    def set_xlim(self, low: float, high: float): ...
+    def set_ylim(self, low: float, high: float): ...
+    def set_aspect(self, aspect: str) -> None: ...
+    def add_collection(self, artist: Collection, autolim: bool = True): ...
+    def text(self, x: float, y: float, words: str, **looks): ...
+
+
 class Cells(PolyCollection):
     """Cells of one `role` in one `state`; `places` is a column for each, or (row, column)."""
 
-    def __init__(self, role: str, state: str, places: Iterable, corners, **looks):
-        super().__init__([], **{"linewidths": 0, **looks})
+    def __init__(
+        self,
+        role: str,
+        state: str,
+        places: Iterable,
+        corners,
+        *,
+        facecolors,
+        edgecolors=None,
+        linewidths: float = 0,
+        hatch: str | None = None,
+    ):
+        super().__init__(
+            [], facecolors=facecolors, edgecolors=edgecolors, linewidths=linewidths, hatch=hatch
+        )
         self.role, self.state, self.places = role, state, tuple(places)
         self.corners = np.asarray(corners)  # (n, 4, 2)
         self.set_gid(f"{role}:{state}")
 
     def get_paths(self):
-        """Made when they are asked for: on a sheet they never are."""
+        """Make paths only when matplotlib draws them; a sheet never does."""
         if not self._paths and len(self.corners):
             self.set_verts(self.corners)
         return super().get_paths()
 
     def draw(self, renderer):
-        """Hatched cells as one path: a hatch is laid out anew for every path, and that is slow."""
+        """Draw hatched cells as one path: matplotlib lays out a hatch for every path, slowly."""
         if not self.get_hatch():
             return super().draw(renderer)
-        path = Path.make_compound_path_from_polys(self.corners)
-        looks = {"facecolor": self.get_facecolor()[0], "linewidth": self.get_linewidth()[0]}
-        looks |= {"edgecolor": self.get_edgecolor()[0], "hatch": self.get_hatch()}
-        PathPatch(path, **looks, transform=self.get_transform(), snap=True).draw(renderer)
+        PathPatch(
+            Path.make_compound_path_from_polys(self.corners),
+            facecolor=self.get_facecolor()[0],
+            edgecolor=self.get_edgecolor()[0],
+            linewidth=self.get_linewidth()[0],
+            hatch=self.get_hatch(),
+            transform=self.get_transform(),
+            snap=True,
+        ).draw(renderer)
 
 
-def cells(artists: Iterable) -> dict[tuple, str]:
+def find_cells(artists: Iterable) -> dict[tuple, str]:
     """What was drawn where: {(role, place): state}, place a column or (row, column)."""
     drawn = [artist for artist in artists if isinstance(artist, Cells)]
     return {(a.role, place): a.state for a in drawn for place in a.places}
 
 
-def pixels(ax: Axes) -> float:
+def measure_cell(ax: Canvas) -> float:
     """Width of one cell as shown, in pixels."""
     (x0, _), (x1, _) = ax.transData.transform([(0, 0), (1, 0)])
     return (x1 - x0) * style.PIXELS / ax.get_figure(root=True).dpi
 
 
-def boxes(x, y, width=1.0, height=1.0, inset: float = 0) -> np.ndarray:
-    """Corners [n, 4, 2] of boxes with their top left at x, y, smaller by `inset` all round."""
+def make_boxes(x, y, width=1.0, height=1.0, inset: float = 0) -> np.ndarray:
+    """Corners (n, 4, 2) of boxes with their top left at x, y, smaller by `inset` all round."""
     x, y, width, height = np.broadcast_arrays(*np.atleast_1d(x, y, width, height))
     left, right, top, bottom = x + inset, x + width - inset, y + inset, y + height - inset
     around = left, top, right, top, right, bottom, left, bottom
     return np.stack(around, -1).reshape(-1, 4, 2).astype(float)
 
 
-def inset(ax: Axes) -> float:
-    """Half the white line between two cells, in cells."""
-    cell = pixels(ax)
+def get_inset(cell: float) -> float:
+    """Half the white line between two cells of `cell` pixels, in cells."""
     return (0.75 if cell >= SMALL_CELL else 0.5 if cell >= 7 else 0) / cell
 
 
-def add(ax: Axes, artists: list) -> list:
-    """Put collections on an Axes without moving its limits."""
+def add(ax: Canvas, artists: list) -> list:
+    """Put collections on a canvas without moving its limits."""
     for artist in artists:
         ax.add_collection(artist, autolim=False)
     return artists
 
 
-def write(ax: Axes, x: float, y: float, words: str, *, size=style.LABEL, bold=False, **looks):
-    """Plain text on an Axes: dollar signs are dollar signs."""
-    font = looks.pop("font", None)
+def write(
+    ax: Canvas | Axes,
+    x: float,
+    y: float,
+    words: str,
+    *,
+    size: float = style.LABEL,
+    bold: bool = False,
+    font: FontProperties | None = None,
+    color=style.TEXT,
+    ha: str = "left",
+    va: str = "center_baseline",
+    rotation: float = 0,
+    rotation_mode: str | None = None,
+    transform: Transform | None = None,
+    gid: str | None = None,
+):
+    """Plain text on a canvas: dollar signs stay dollar signs.
+
+    `font` replaces `size` and `bold`: the words are then drawn as they are.
+    """
     if font is None:
-        words, path = text.set_in(words, bold=bold)
-        font = text.font(path, size)
-    looks = {"color": style.TEXT, "va": "center_baseline", **looks}
-    return ax.text(x, y, words, parse_math=False, fontproperties=font, **looks)
+        words, path = fonts.choose_font(words, bold=bold)
+        font = fonts.get_font(path, size)
+    return ax.text(
+        x,
+        y,
+        words,
+        parse_math=False,
+        fontproperties=font,
+        color=color,
+        ha=ha,
+        va=va,
+        rotation=rotation,
+        rotation_mode=rotation_mode,
+        transform=ax.transData if transform is None else transform,
+        gid=gid,
+    )
 
 
-def mark(role: str, state: str, x, y, size: float = 1.0) -> list:
-    """What tells a state apart without colour, centred on each x, y; `size` of a cell."""
+def make_mark(role: str, state: str, x, y, size: float = 1.0) -> list[PathCollection]:
+    """What sets a state apart without colour, centred on each x, y; `size` of a cell."""
     around = np.linspace(0, 2 * np.pi, 17)[:-1]
     dot = 0.11 * np.c_[np.cos(around), np.sin(around)]
-    bar, dash = np.array([[[-0.26, 0.2], [0.26, 0.2], [0.26, 0.3], [-0.26, 0.3]]])[0], _bar(0.13)
+    bar, dash = np.array([[-0.26, 0.2], [0.26, 0.2], [0.26, 0.3], [-0.26, 0.3]]), _make_bar(0.13)
     turn = np.array([[1, 1], [-1, 1]]) * 2**-0.5
     shapes, color = {
         "recomputed": ([dot], style.PAPER),
@@ -96,36 +164,19 @@ def mark(role: str, state: str, x, y, size: float = 1.0) -> list:
         "dropped": ([1.4 * dash @ turn, 1.4 * dash @ turn.T], style.FAINT),
         "pad": ([dash], style.FAINT),
     }.get(state, ([], None))
-    looks = {"facecolors": color, "linewidths": 0, "gid": f"{role}:{state}:mark"}
     if not shapes:
         return []
     corners = np.concatenate([size * shape + np.c_[x, y][:, None] for shape in shapes])
-    return [PathCollection([Path.make_compound_path_from_polys(corners)], **looks)]
+    path = Path.make_compound_path_from_polys(corners)
+    return [PathCollection([path], facecolors=color, linewidths=0, gid=f"{role}:{state}:mark")]
 
 
-def _bar(half: float, thin: float = 0.028) -> np.ndarray:
+def _make_bar(half: float, thin: float = 0.028) -> np.ndarray:
     return np.array([[-half, -thin], [half, -thin], [half, thin], [-half, thin]])
 
 
-def dashes(lines, **looks) -> LineCollection:
-    looks = {"colors": "#c0c0ca", "linewidths": 0.6, "linestyles": [DASH], "zorder": 0.9, **looks}
-    return LineCollection(lines, **looks)
-
-
-def swatch(ax: Axes, state: str, x: float, y: float, size: float = 18) -> list:
-    """One legend swatch with its top left at x, y, made of the marks it explains."""
-    look = {
-        "masked": {"facecolors": style.PAPER, "edgecolors": style.LINE, "hatch": HATCH},
-        "not computed": {"facecolors": "none", "edgecolors": "#a9a9b3", "linestyles": [DASH]},
-        "not kept": {"facecolors": style.FIRST_INK, "linewidths": 0},
-        "to come": {"facecolors": style.TO_COME, "edgecolors": style.LINE},
-        "empty": {"facecolors": style.PAPER, "edgecolors": style.LINE},
-    }.get(state, {"facecolors": style.fill("keys", state), "linewidths": 0})
-    spots, wide = ([x], size) if state != "ink" else (x + size / 2 * np.arange(6), size / 2)
-    if state == "ink":
-        look["facecolors"] = style.ink(np.linspace(0, 1, 6))
-    box = PolyCollection(boxes(spots, y, wide, size), **{"linewidths": 0.8, **look})
-    artists = [box, *mark("keys", state, [x + size / 2], [y + size / 2], size)]
-    for artist in artists:
-        artist.set_gid(f"legend:{state}")
-    return add(ax, artists)
+def make_dashes(lines, gid: str) -> LineCollection:
+    """Thin dashed lines (n, 2, 2), under the cells."""
+    return LineCollection(
+        lines, colors="#c0c0ca", linewidths=0.6, linestyles=[DASH], zorder=0.9, gid=gid
+    )

@@ -1,6 +1,8 @@
-"""What serving costs: the memory that requests hold over time, and the roof over their work."""
+"""`draw_memory`: the memory that requests hold over time, one band on the other."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from numbers import Real
 
 import numpy as np
@@ -8,86 +10,79 @@ from matplotlib.axes import Axes
 
 from kvviz import tokens
 from kvviz.count import UNITS, in_units
-from kvviz.drawing import charts as chart
-from kvviz.drawing import fonts as text
 from kvviz.drawing import style
+from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
 from kvviz.drawing.marks import write
+from kvviz.drawing.names import ROW, find_clear_spots, shorten
 from kvviz.drawing.picture import Picture
 
-FEW = 5  # of more, neither bands nor failures are named
+FEW = 5  # with more, neither bands nor failures are named
 BANDS = [style.tint(style.SERIES[1][0], share) for share in (0.66, 0.33)]
-COUNTS = ("", "thousands of ", "millions of ", "billions of ", "trillions of ")
-LONGEST = 150  # pixels of a name
-NEAR = 1.5  # times the ridge, or a part of it
+WIDTH = 450  # pixels, at least, of the x axis
 
 
 def draw_memory(
-    held: Mapping, *, title: str, budget=None, failed=None, x=None, xlabel="step", sentence=None
+    held: Mapping,
+    *,
+    title: str,
+    budget: float | None = None,
+    failed: Mapping | None = None,
+    x=None,
+    xlabel: str = "step",
+    sentence: str | None = None,
 ) -> Picture:
-    """Bytes held over time, one band on the other for each request; each moment holds to the next.
+    """Bytes held over time, a band for each request; each moment lasts until the next.
 
     Args:
         held: {name: n numbers}, bytes at each of n moments; 0 where a request holds nothing.
         title: what to see.
-        budget: bytes that there are, a dashed line across.
-        failed: {name: moment}, one of `x`, at which a request asked for more than there was.
+        budget: bytes available, a dashed line across.
+        failed: {name: moment}, the moment in `x` at which a request asked for more than there was.
         x: n rising numbers, the moments; 0 to n - 1 unless given.
-        sentence: the text twin, instead of how much was held at most, and what failed when.
+        sentence: what the picture says, instead of how much was held at most and what failed when.
 
     Raises:
-        ValueError: nothing to draw, lengths that differ, bytes that cannot be, a budget that is not
-            positive, or a failure of nobody or at no moment.
+        ValueError: nothing to draw, lengths that differ, bytes below zero, a budget that isn't
+            positive, or a failure of an unknown request or at an unknown moment.
+
+    >>> kv.draw_memory({"a": [1024, 2048], "b": [0, 3072]}, title="Two requests")
+    Two requests: 2 requests over step 0 to 1; at most 5 KiB held, at step 1
     """
-    held, failed = _rows(held), failed or {}
+    held, failed = _read_rows(held), failed or {}
     x = np.asarray(range(len(next(iter(held.values()), []))) if x is None else x, dtype=float)
-    _check_memory(held, x, budget, failed)
+    _check(held, x, budget, failed)
     edges = np.append(x, x[-1] + (x[-1] - x[-2] if len(x) > 1 else 1))
     tops = np.cumsum([np.zeros(len(x)), *held.values()], 0)
     limit = "" if budget is None else f"budget {in_units(round(budget))}"
     highest = max(tops.max(), budget or 0) or 1
     unit = in_units(max(highest, 2)).split()[-1]  # never in the singular
-    asked = np.maximum(tops[-1], np.r_[0, tops[-1][:-1]])  # the upper end of a rise or a fall
-    crosses = {name: (at, budget or asked[x == at][0]) for name, at in failed.items()}
-    names = [_short(name) for name in held] if len(held) <= FEW else []
-    flags = [(f"{_short(name)} failed", spot) for name, spot in crosses.items()]
+    crosses = _find_crosses(tops[-1], x, budget, failed)
+    names = [shorten(name) for name in held] if len(held) <= FEW else []
+    flags = [(f"{shorten(name)} failed", spot) for name, spot in crosses.items()]
     flags = flags if len(failed) <= FEW else []
     starts = [(words, at) for words, (at, _) in flags]
     starts += zip(names, (x[row.argmax()] for row in held.values()), strict=False)
-    after = 450 / np.ptp(edges)  # pixels, at the least, of one on the x axis
-    beyond = [chart.room([words]) - after * (edges[-1] - at) for words, at in starts]
-    labels, right = (xlabel, f"{unit} held"), 24 + max(chart.room([limit]), *beyond, 0)
-    figure, ax = chart.page(title, (720, 380), left=76, right=right, labels=labels)
+    right, labels = _measure_right(limit, starts, edges), (xlabel, f"{unit} held")
+    figure, ax = make_axes(title, (720, 380), left=76, right=right, labels=labels)
     with style.scope():
         ax.set_xlim(edges[0], edges[-1])
-        _stack(ax, list(held), edges, tops)
-        if budget is not None:
-            chart.level(ax.axhline, budget, "budget")
-            looks = {"color": style.QUIET, "transform": ax.get_yaxis_transform()}
-            write(ax, 1.015, budget, limit, gid="name:budget", **looks)
-        for name, cross in crosses.items():
-            looks = {"color": style.ALARM, "markersize": 10, "markeredgecolor": style.PAPER}
-            ax.plot(*cross, "X", clip_on=False, zorder=5, gid=f"failed:{name}", **looks)
-        chart.name_bands(ax, names, edges, tops, flags=flags, highest=highest)
-        chart.axis_style(ax.xaxis, whole=bool((x == x.round()).all()))
-        chart.axis_style(ax.yaxis, unit=UNITS.get(unit, 1))
-    return Picture(figure, sentence or f"{title}: {_memory_said(tops, x, limit, failed, xlabel)}")
+        _paint_bands(ax, list(held), edges, tops)
+        _paint_limits(ax, budget, limit, crosses)
+        _name_bands(ax, names, edges, tops, flags=flags, highest=highest)
+        style_axis(ax.xaxis, whole=bool((x == x.round()).all()))
+        style_axis(ax.yaxis, unit=UNITS.get(unit, 1))
+    return Picture(
+        figure, sentence or f"{title}: {_describe(tops[-1], x, held, limit, failed, xlabel)}"
+    )
 
 
-def _stack(ax: Axes, names: list, edges, tops) -> None:
-    for i, name in enumerate(names):
-        looks = {"facecolor": BANDS[i % 2], "edgecolor": style.PAPER, "linewidth": 0.7}
-        looks |= {"baseline": tops[i], "fill": True, "gid": f"band:{name}"}
-        ax.stairs(tops[i + 1], edges, **looks)
-    ax.stairs(tops[-1], edges, baseline=None, color=style.TEXT, linewidth=1.4, gid="total")
-
-
-def _rows(held) -> dict[str, np.ndarray]:
+def _read_rows(held) -> dict[str, np.ndarray]:
     if not isinstance(held, Mapping):
         raise ValueError(f"held: expected {{name: bytes}}, and got {type(held).__name__}")
     return {name: np.atleast_1d(np.asarray(row, dtype=float)) for name, row in held.items()}
 
 
-def _check_memory(held, x, budget, failed):
+def _check(held, x, budget, failed) -> None:
     if not held or not x.size:
         raise ValueError("held: expected bytes of at least one request, and got none")
     if x.ndim != 1 or not np.isfinite(x).all() or (np.diff(x) <= 0).any():
@@ -104,104 +99,121 @@ def _check_memory(held, x, budget, failed):
         if name not in held:
             raise ValueError(f"failed: expected names that are in held, and got {name!r}")
         if at not in x:
-            span = f"{chart.number(x[0])} to {chart.number(x[-1])}"
+            span = f"{write_number(x[0])} to {write_number(x[-1])}"
             raise ValueError(f"failed, {name!r}: expected a moment of {span}, and got {at!r}")
 
 
-def _memory_said(tops, x, limit, failed, xlabel) -> str:
-    n, most = len(tops) - 1, tops[-1].argmax()
-    when = f"{xlabel} {chart.number(x[0])}" + f" to {chart.number(x[-1])}" * (len(x) > 1)
-    said = [f"{n} request{'s' * (n > 1)} over {when}"]
-    said += [f"at most {in_units(round(tops[-1][most]))} held, at {xlabel} {chart.number(x[most])}"]
+def _measure_right(limit: str, starts: list[tuple[str, float]], edges) -> float:
+    """Pixels on the right for the budget's name, and for names that begin near the end."""
+    a_moment = WIDTH / np.ptp(edges)
+    beyond = [measure_names([words]) - a_moment * (edges[-1] - at) for words, at in starts]
+    return 24 + max(measure_names([limit]), *beyond, 0)
+
+
+def _find_crosses(total, x, budget, failed) -> dict[str, tuple[float, float]]:
+    """Where each failure is marked: on the budget, or at the upper end of a rise or a fall."""
+    asked = np.maximum(total, np.r_[0, total[:-1]])
+    return {name: (at, budget or asked[x == at][0]) for name, at in failed.items()}
+
+
+def _paint_bands(ax: Axes, names: list, edges, tops) -> None:
+    for i, name in enumerate(names):
+        ax.stairs(
+            tops[i + 1],
+            edges,
+            baseline=tops[i],
+            fill=True,
+            facecolor=BANDS[i % 2],
+            edgecolor=style.PAPER,
+            linewidth=0.7,
+            gid=f"band:{name}",
+        )
+    ax.stairs(tops[-1], edges, baseline=None, color=style.TEXT, linewidth=1.4, gid="total")
+
+
+def _paint_limits(ax: Axes, budget: float | None, limit: str, crosses: dict) -> None:
+    if budget is not None:
+        draw_level(ax.axhline, budget, "budget")
+        beside = ax.get_yaxis_transform()
+        write(ax, 1.015, budget, limit, color=style.QUIET, transform=beside, gid="name:budget")
+    for name, cross in crosses.items():
+        ax.plot(
+            *cross,
+            "X",
+            color=style.ALARM,
+            markersize=10,
+            markeredgecolor=style.PAPER,
+            clip_on=False,
+            zorder=5,
+            gid=f"failed:{name}",
+        )
+
+
+def _describe(total, x, held, limit: str, failed, xlabel: str) -> str:
+    n, most = len(held), total.argmax()
+    when = f"{xlabel} {write_number(x[0])}" + f" to {write_number(x[-1])}" * (len(x) > 1)
+    parts = [f"{n} request{'s' * (n > 1)} over {when}"]
+    parts += [f"at most {in_units(round(total[most]))} held, at {xlabel} {write_number(x[most])}"]
     fails = [
-        f"{tokens.quoted(str(name))} failed at {xlabel} {chart.number(at)}"
+        f"{tokens.quoted(str(name))} failed at {xlabel} {write_number(at)}"
         for name, at in sorted(failed.items(), key=lambda fail: fail[1])
     ]
     fails = fails if len(fails) <= FEW else [f"{len(fails)} failed, the first: {fails[0]}"]
-    return "; ".join([*said, *filter(None, [limit]), *fails])
+    return "; ".join([*parts, *filter(None, [limit]), *fails])
 
 
-def _short(name) -> str:
-    return text.label(str(name), bold=True, size=style.LABEL, width=0.75 * LONGEST)[0]
+# -- the names of the bands ----------------------------------------------------------------------
 
 
-def draw_roofline(
-    points: Mapping, *, flops: float, bandwidth: float, title: str, sentence=None
-) -> Picture:
-    """Work under the roof of a machine: Williams, Waterman and Patterson 2009, CACM 52(4).
+def _name_bands(ax: Axes, names: Sequence[str], edges, tops, *, flags: Sequence, highest) -> None:
+    """The names of bands, each inside, or on a pole over the stack where its band is too thin.
 
-    The roof is the most that the machine can do, min(flops, bandwidth * operations a byte).
-
-    Args:
-        points: {name: (operations for each byte moved, operations a second)}.
-        flops: operations a second, at most.
-        bandwidth: bytes a second, at most.
-        title: what to see.
-        sentence: the text twin, instead of what each point waits for.
-
-    Raises:
-        ValueError: no points, or a number that is not finite and above zero.
+    `edges` (n + 1) of the moments, `tops` (bands + 1, n); `highest` is what must be seen of the
+    y axis under the poles; `flags` [(words, (x, y))] are in alarm, on poles too.
     """
-    _check_roofline(points, flops, bandwidth)
-    ridge, (intensity, speed) = flops / bandwidth, np.array(list(points.values()), dtype=float).T
-    low, high = min(*intensity / 2, ridge / 10), max(*intensity * 2, ridge * 10)
-    high = max(high, ridge * (ridge / low) ** 0.4)  # both parts of the roof are long enough
-    low = min(low, ridge / (high / ridge) ** 0.4)  # to be named
-    roof = np.array([(low, bandwidth * low), (ridge, flops), (high, flops)])
-    bottom, top = min(*speed, bandwidth * low) / 3, 3 * max(flops, *speed)
-    power = int(np.clip((np.log10(flops) - 1) // 3, 0, len(COUNTS) - 1))
-    labels = "operations for each byte moved", f"{COUNTS[power]}operations a second"
-    figure, ax = chart.page(title, (720, 400), left=76, right=40, labels=labels)
-    with style.scope():
-        ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
-        ax.vlines(ridge, bottom, flops, color=style.LINE, linewidth=1, gid="ridge")
-        ax.plot(*roof.T, color=style.TEXT, linewidth=3, gid="roof")
-        for i, (name, (x, y)) in enumerate(points.items()):
-            color, _, marker = style.SERIES[i % len(style.SERIES)]
-            up = {"linestyle": (0, (4, 3)), "linewidth": 1.2, "gid": f"up:{name}"}
-            ax.plot([x, x], [y, min(flops, bandwidth * x)], color=color, **up)
-            fill = color if i < len(style.SERIES) else style.PAPER
-            looks = {"color": color, "markerfacecolor": fill, "markersize": 8, "zorder": 4}
-            ax.plot(x, y, marker, gid=f"point:{name}", **looks)
-        _name_roof(ax, roof)
-        chart.name_points(ax, [_short(name) for name in points], list(points.values()), roof)
-        chart.axis_style(ax.xaxis, log=True)
-        chart.axis_style(ax.yaxis, log=True, unit=1000**power)
-    said = [
-        f"{name}, {chart.number(x)} operation{'s' * (x != 1)} a byte, {_waits(x / ridge)}"
-        for name, (x, _) in points.items()
-    ]
-    return Picture(figure, sentence or f"{title}: {'; '.join(said)}")
+    height = ax.bbox.height
+    for rows in range(len(names) + len(flags) + 1):  # as few rows of poles as will do
+        ax.set_ylim(0, highest * height / (height - 10 - ROW * rows))
+        inside, over = _sort_names(ax, names, edges, tops)
+        over += [(spot, words, style.ALARM) for words, spot in flags]
+        over.sort(reverse=True)  # from right to left, names to the right of their poles
+        spots = [ax.transData.transform(spot) for spot, *_ in over]
+        base = ax.transData.transform((0, highest))[1] + 18
+        tries = [[(x + 5, base + ROW * row) for row in range(len(over))] for x, _ in spots]
+        found = find_clear_spots([words for _, words, _ in over], spots, tries)
+        if all(y < base + ROW * rows for _, y in found):
+            break
+    for name, spot in inside:
+        write(ax, *spot, name, bold=True, ha="center", gid=f"name:{name}")
+    for ((x, y), words, color), spot in zip(over, found, strict=True):
+        left, up = ax.transData.inverted().transform(spot)
+        ax.plot([x, x], [y, up], color=color, linewidth=0.8, marker=".", markevery=[0], zorder=4)
+        write(ax, left, up, words, bold=True, color=color, gid=f"name:{words}")
 
 
-def _check_roofline(points, flops, bandwidth):
-    if not points or not isinstance(points, Mapping):
-        raise ValueError(f"points: expected {{name: place}} of at least one, and got {points!r}")
-    given = {"flops": [flops], "bandwidth": [bandwidth]}
-    for name, place in points.items():
-        if np.shape(place) != (2,):
-            expected = "(operations for each byte, operations a second)"
-            raise ValueError(f"points, {name!r}: expected {expected}, and got {place!r}")
-        given[f"points, {name!r}"] = place
-    for name, numbers in given.items():
-        for odd in (n for n in numbers if not (isinstance(n, Real) and 0 < n < np.inf)):
-            raise ValueError(f"{name}: expected a finite number above 0, and got {odd!r}")
+def _sort_names(ax: Axes, names: Sequence[str], edges, tops) -> tuple[list, list]:
+    """[(name, spot)] of names that fit their band, [(spot, name, colour)] of those that don't."""
+    inside, over = [], []
+    for name, low, top in zip(names, tops, tops[1:], strict=False):
+        widest = (top - low).argmax()
+        if spot := _find_inside(ax, name, edges, low, top):
+            inside.append((name, spot))
+        elif top[widest] > low[widest]:
+            spot = edges[widest : widest + 2].mean(), (top + low)[widest] / 2
+            over.append((spot, name, style.TEXT))
+    return inside, over
 
 
-def _waits(ratio: float) -> str:
-    if 1 / NEAR <= ratio <= NEAR:
-        return "near the ridge"
-    return f"waits for {'memory' if ratio < 1 else 'arithmetic'}"
-
-
-def _name_roof(ax: Axes, roof) -> None:
-    low, ridge, high = ax.transData.transform(roof)
-    back = ax.transData.inverted().transform
-    for one, two, part in ((low, ridge, "memory"), (ridge, high, "arithmetic")):
-        along = (two - one) / np.hypot(*(two - one))
-        spot = back((one + two) / 2 + 13 * np.array([-along[1], along[0]]))
-        turn = {"rotation": np.degrees(np.arctan2(*along[::-1])), "rotation_mode": "anchor"}
-        turn |= {"bold": True, "ha": "center", "gid": f"name:waits for {part}"}
-        write(ax, *spot, f"waits for {part}", **turn)
-    looks = {"size": style.SMALL, "color": style.QUIET, "gid": "name:ridge"}
-    write(ax, *back((ridge[0] + 5, ax.bbox.y0 + 9)), f"ridge {chart.number(roof[1, 0])}", **looks)
+def _find_inside(ax: Axes, name: str, edges, low, top) -> tuple[float, float] | None:
+    """Where `name` fits between `low` and `top` of steps, as near their middle as there is room."""
+    left = ax.transData.transform(np.c_[edges, edges])[:, 0]
+    centres = (left[:-1] + left[1:]) / 2
+    middle = np.average(centres, weights=top - low) if (top > low).any() else 0
+    spots, scale = [], ax.bbox.height / np.ptp(ax.get_ylim())
+    for i, end in enumerate(np.searchsorted(left, left[:-1] + measure_names([name]) + 10)):
+        if end < len(left) and (floor := low[i:end].max()) < (ceiling := top[i:end].min()):
+            off = abs((left[i] + left[end]) / 2 - middle)
+            spot = (edges[i] + edges[end]) / 2, (floor + ceiling) / 2
+            spots.append((min(scale * (ceiling - floor), 40), -off, spot))
+    deep, _, spot = max(spots, default=(0, 0, None))
+    return spot if deep >= ROW + 2 else None

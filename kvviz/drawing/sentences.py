@@ -1,155 +1,218 @@
-"""A square in words: title, numbers and the sentence that is a picture's text twin."""
+"""A square in words: its title, its numbers, and the sentence that says what a picture shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import floor
 
 from kvviz import tokens
 from kvviz.count import in_units
-from kvviz.drawing import square as draw
+from kvviz.recording.square import Square
 
-_WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
-TRUSTED = 1e-4  # largest relative gap between weights times values and the layer's output
+NUMERALS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
 
 def count(n: int, thing: str) -> str:
-    """`1 key`, `9 keys`."""
+    """`n` things: `1 key`, `9 keys`."""
     return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
-def tally(square) -> dict[str, int]:
-    """How many columns are new, again, read, before, pad, empty and gone; and of `rows` asked."""
-    states = ("new", "recomputed", "read", "earlier", "pad", "empty", "dropped")
-    found = {state: square.column_states.count(state) for state in states}
-    asked = [state for state in square.row_states if state != "pad"]
-    seen = sum(found[state] for state in ("new", "recomputed", "read", "earlier"))
-    return found | {"rows": len(asked), "rows recomputed": asked.count("recomputed"), "seen": seen}
+def percent(weight: float) -> int:
+    """Whole percent. Natural ties (one eighth is 12.5%) round up on every processor."""
+    return floor(100 * float(weight) + 0.5 + 1e-3)
 
 
-def title(square, named: str | None = None) -> str:
-    """What to see: `With the cache: one row`. `named` stands before the colon instead."""
-    n = tally(square)
-    if n["rows"] == 1 and (square.cached or n["seen"] == 1):
+# -- around the picture --------------------------------------------------------------------------
+
+
+def write_title(square: Square, name: str | None = None, *, short: bool = False) -> str:
+    """What to see: `With the cache: one row`, or in short `step 4`.
+
+    `name` replaces what stands before the colon.
+    """
+    n = len(square.real_rows)
+    if short:
+        return f"step {square.step}"
+    if n == 1 and (square.cached or square.n_visible == 1):
         see = "one row" if square.cached else "one row, one column"
     elif not square.cached:
         see = "the whole square"
     elif not square.held_before:
-        see, named = "every row at once", named or "Prefill"
+        see, name = "every row at once", name or "Prefill"
     else:
-        see = f"{_WORDS[n['rows']] if n['rows'] < len(_WORDS) else n['rows']} rows"
-        see += f", {n['rows recomputed']} of them again" if n["rows recomputed"] else ""
-    return f"{named or ('With the cache' if square.cached else 'Without a cache')}: {see}"
+        see = f"{NUMERALS[n] if n < len(NUMERALS) else n} rows"
+        see += f", {square.n_recomputed} of them recomputed" if square.n_recomputed else ""
+    return f"{name or ('With the cache' if square.cached else 'Without a cache')}: {see}"
 
 
-def numbers(square) -> list[str]:
+def list_numbers(square: Square) -> list[str]:
     """This step's numbers, in parts: `fed 1 token`, `computed 1 row`, ..."""
-    n = tally(square)
     parts = [
         f"fed {count(square.fed, 'token')}",
         f"computed {count(len(square.row_positions), 'row')}",
     ]
-    if n["rows recomputed"]:
-        parts.append(f"{n['rows recomputed']} of them for the second time or more")
-    held, wrote = n["read"] + n["earlier"], n["new"] + n["recomputed"]
-    if square.cached and held:
-        parts.append(f"read {_pairs(held)}, wrote {wrote} of each")
+    if square.n_recomputed:
+        parts.append(f"{square.n_recomputed} of them recomputed")
+    read, written = _read(square), _written(square)
+    if square.cached and any(read):
+        parts.append(f"read {_keys_and_values(*read)}, wrote {_of_each(*written)}")
     elif square.cached:
-        parts.append(f"wrote {_pairs(wrote)}")
-    return parts + _odd(n)
+        parts.append(f"wrote {_keys_and_values(*written)}")
+    parts += ["keys and values in different orders"] if square.has_two_orders else []
+    return parts + _list_unusual(square)
 
 
-def held_bytes(square) -> str:
-    """What the store takes after this step, all layers together; empty without one."""
-    n_bytes = getattr(square, "bytes", 0)
-    return in_units(n_bytes) if square.cached and n_bytes else ""
+def describe_held(square: Square) -> str:
+    """What the cache takes after this step, all layers together; empty without a cache."""
+    return in_units(square.bytes) if square.cached and square.bytes else ""
 
 
-def doubt(square) -> str:
-    """Why the picture is not to be trusted; empty if it is."""
-    if not square.gap > TRUSTED:
+def describe_doubt(square: Square) -> str:
+    """Why the picture can't be trusted; empty if it can."""
+    if not square.is_doubtful:
         return ""
     return f"not to be trusted: weights times values miss the output by {100 * square.gap:.2g}%"
 
 
-def left_out(square, start: int) -> str:
-    """Which columns before `start` are not in the picture, and what they weigh; empty if none."""
-    row = draw.newest(square)
+def describe_left_out(square: Square, start: int) -> str:
+    """Which columns before `start` aren't drawn, and their share; empty if there are none."""
     if not start:
         return ""
     which = "column 0" if start == 1 else f"columns 0 to {start - 1}"
-    if square.weights is None or row is None:
+    share = square.share_before(start)
+    if share is None:
         return f"{which} left out"
-    share = sum(w for w in map(float, square.weights[row, :start]) if w == w)
-    return f"{which} left out, where the newest row puts {draw.percent(share)}% of its attention"
+    return f"{which} left out, where the newest row puts {percent(share)}% of its attention"
 
 
-def square(square, start: int = 0) -> str:
-    """The sentence: the same facts that are drawn, from the same data, in whole percents."""
-    n, row = tally(square), draw.newest(square)
+# -- the sentence --------------------------------------------------------------------------------
+
+
+def describe(squares: Sequence[Square], start: int) -> str:
+    """The sentence of one square, or of two beside each other."""
+    each = [describe_square(square, start) for square in squares]
+    return each[0] if len(each) == 1 else f"left: {each[0]}. right: {each[1]}"
+
+
+def describe_square(square: Square, start: int = 0) -> str:
+    """The facts that are drawn, in one sentence, with whole percents."""
     where = [f"step {square.step}", f"layer {square.layer}", f"head {square.head}"]
-    if square.sequence or n["pad"]:
+    if square.sequence or square.tally["pad"]:
         where.insert(1, f"sequence {square.sequence}")
-    held, made = n["read"] + n["earlier"], n["new"] + n["recomputed"]
-    asks = "asks" if n["rows"] == 1 else "ask"
-    clauses = [f"{count(n['rows'], 'row')} {asks} {count(n['seen'], 'column')}"]
-    if square.cached and held:
-        clauses.append(f"{_pairs(held)} read, {made} of each written")
-    else:
-        clauses.append(f"{_pairs(made)} {'written' if square.cached else 'computed'}")
-    clauses[-1] += f", {n['recomputed']} of each again" if n["recomputed"] else ""
-    clauses += [f"the store holds {held_bytes(square)}"] if held_bytes(square) else []
-    clauses += _odd(n)
+    n = len(square.real_rows)
+    attend = "attends" if n == 1 else "attend"
+    clauses = [f"{count(n, 'row')} {attend} to {count(square.n_visible, 'column')}"]
+    clauses.append(_describe_work(square))
+    if held := describe_held(square):
+        clauses.append(f"the cache holds {held}")
+    clauses += _list_unusual(square)
+    if square.has_two_orders:
+        clauses.append(_describe_orders(square))
     if square.weights is None:
         clauses.append("attention was not kept")
-    elif row is not None:
-        clauses.append(_most(square, row))
-    clauses += filter(None, [left_out(square, start), doubt(square)])
+    elif square.newest is not None:
+        clauses.append(_describe_attention(square))
+    clauses += filter(None, [describe_left_out(square, start), describe_doubt(square)])
     return f"{', '.join(where)}: {'; '.join(clauses)}"
 
 
-def strip(squares, start: int = 0) -> str:
-    """The sentence of several steps side by side."""
+def describe_strip(squares: Sequence[Square], start: int = 0) -> str:
+    """The sentence of several steps of one run side by side."""
     first, last = squares[0], squares[-1]
-    steps = ", ".join(str(s.step) for s in squares)
-    rows = ", ".join(str(tally(s)["rows"]) for s in squares)
-    columns = ", ".join(str(tally(s)["seen"]) for s in squares)
-    doubts = next(filter(None, map(doubt, squares)), "")
+    steps = ", ".join(str(square.step) for square in squares)
+    rows = ", ".join(str(len(square.real_rows)) for square in squares)
+    columns = ", ".join(str(square.n_visible) for square in squares)
+    doubt = next(filter(None, map(describe_doubt, squares)), "")
     return (
         f"layer {first.layer}, head {first.head}, {'with' if last.cached else 'without'} a cache, "
-        f"{'steps' if len(squares) > 1 else 'step'} {steps}: rows asked {rows}; "
-        f"columns {columns}; at the end {square(last, start)}" + (f"; {doubts}" if doubts else "")
+        f"{'steps' if len(squares) > 1 else 'step'} {steps}: rows computed {rows}; "
+        f"columns {columns}; at the end {describe_square(last, start)}"
+        + (f"; {doubt}" if doubt else "")
     )
 
 
-def _pairs(n: int) -> str:
-    return f"{count(n, 'key')} and {count(n, 'value')}"
+def describe_heads(squares: Sequence[Square]) -> str:
+    """The sentence of all heads of a layer at one step."""
+    first = squares[0]
+    token = tokens.quoted(first.token_of(first.newest))
+    where = f"step {first.step}, layer {first.layer}, {token} in each head"
+    return f"{where}: {'; '.join(map(describe_head, squares))}"
 
 
-def _odd(n: dict[str, int]) -> list[str]:
+def describe_head(square: Square) -> str:
+    """Which token the newest row attends to most: `head 8 to ' object', 96%`."""
+    return f"head {square.head} {_describe_most(square)}"
+
+
+# -- clauses -------------------------------------------------------------------------------------
+
+
+def _read(square: Square) -> tuple[int, int]:
+    """Keys and values read from the cache."""
+    tallies: tuple[Counter, Counter] = square.tally, square.value_tally
+    return tuple(tally["read"] + tally["earlier"] for tally in tallies)
+
+
+def _written(square: Square) -> tuple[int, int]:
+    """Keys and values that this step computed."""
+    return len(square.written("keys")), len(square.written("values"))
+
+
+def _keys_and_values(n_keys: int, n_values: int) -> str:
+    return f"{count(n_keys, 'key')} and {count(n_values, 'value')}"
+
+
+def _of_each(n_keys: int, n_values: int) -> str:
+    return f"{n_keys} of each" if n_keys == n_values else _keys_and_values(n_keys, n_values)
+
+
+def _describe_work(square: Square) -> str:
+    read, written = _read(square), _written(square)
+    if square.cached and any(read):
+        words = f"{_keys_and_values(*read)} read from the cache, {_of_each(*written)} written"
+    else:
+        words = f"{_keys_and_values(*written)} {'written' if square.cached else 'computed'}"
+    again = square.tally["recomputed"]
+    return f"{words}, {again} of them recomputed" if again else words
+
+
+def _list_unusual(square: Square) -> list[str]:
     """Clauses for columns that are out of the ordinary."""
-    parts = [f"{n['earlier']} of them not as written there in this run"] if n["earlier"] else []
+    n, parts = square.tally, []
+    earlier = {"key": n["earlier"], "value": square.value_tally["earlier"]}
+    if any(earlier.values()):
+        words = " and ".join(count(many, thing) for thing, many in earlier.items() if many)
+        parts.append(f"{words} from an earlier prompt")
     parts += [f"{count(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
     parts += [f"{count(n['empty'], 'slot')} empty"] if n["empty"] else []
     return parts + ([f"{count(n['pad'], 'column')} of padding"] if n["pad"] else [])
 
 
-def _most(square, row: int) -> str:
-    """Where the newest row's attention goes."""
-    asking, found = tokens.quoted(asks(square, row)), most(square, row)
-    return f"{asking} attends {'most ' * (not found.endswith('nothing'))}{found}"
+def _describe_orders(square: Square) -> str:
+    words = "keys and values stand in different orders"
+    key, value = square.written("keys"), square.written("values")
+    if len(key) == len(value) == 1:
+        words += f", the new key in column {key[0]} and the new value in column {value[0]}"
+    return words
 
 
-def asks(square, row: int) -> str:
-    """The token that this row belongs to."""
-    return square.tokens[square.own_columns[row]]
+def _describe_attention(square: Square) -> str:
+    """Which token the newest row attends to most."""
+    token, most = tokens.quoted(square.token_of(square.newest)), _describe_most(square)
+    return f"{token} attends {'' if most.endswith('nothing') else 'most '}{most}"
 
 
-def most(square, row: int) -> str:
-    """`to ' object', 96%`; the first of equals, so it is always the same."""
-    own, weights = square.own_columns[row], square.weights[row]
-    pairs = zip(weights, square.masked[row], strict=True)
-    shares = [float(share) if share == share and not masked else -1.0 for share, masked in pairs]
-    largest = max(shares)
-    if largest < 0:
+def _describe_most(square: Square) -> str:
+    """`to ' object', 96%`, for the newest row."""
+    row = square.newest
+    most = square.most_attended(row)
+    if most is None:
         return "to nothing"
-    at = next(j for j, share in enumerate(shares) if share >= largest - 1e-4)
-    target = "itself" if at == own else tokens.quoted(square.tokens[at])
-    if at != own and square.tokens.count(square.tokens[at]) > 1:
-        target += f" at place {at}"
-    return f"to {target}, {draw.percent(largest)}%"
+    column, share = most
+    target = tokens.quoted(square.tokens[column])
+    if column == square.own_column(row):
+        target = "itself"
+    elif square.tokens.count(square.tokens[column]) > 1:
+        target += f" in column {column}"
+    return f"to {target}, {percent(share)}%"

@@ -1,4 +1,4 @@
-"""A picture of the whole stack: which entries of the store moved between two passes, how far."""
+"""`draw_column`: which entries of the cache changed between two passes, layer by layer."""
 
 from __future__ import annotations
 
@@ -6,105 +6,149 @@ from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from kvviz.drawing import charts as chart
-from kvviz.drawing import square as draw
-from kvviz.drawing import style
-from kvviz.drawing.marks import write
+from kvviz.drawing import fonts, style
+from kvviz.drawing.axes import make_axes, measure_names, write_number
+from kvviz.drawing.marks import Cells, add, get_inset, make_boxes, measure_cell, write
 from kvviz.drawing.picture import Picture
 
 FLOOR = 1e-3  # a relative change at or below it is rounding
-WIDEST = 128  # places in one picture; of more, the newest are drawn
+WIDEST = 128  # positions in one picture; of more, the newest are drawn
+LEFT, LOW = 92, 56  # pixels
 
 
 def draw_column(
-    change, *, tokens: Sequence[str] = (), title: str, floor: float = FLOOR, sentence=None
+    change,
+    *,
+    tokens: Sequence[str] = (),
+    title: str,
+    floor: float = FLOOR,
+    sentence: str | None = None,
 ) -> Picture:
-    """Layers by places: each cell an entry of the store, coloured by how far it moved.
+    """Layers by positions: each cell is an entry of the cache, coloured by how much it changed.
 
     Args:
         change: (n_layers, N), the size of the difference over the size of the entry, 0 or more.
         tokens: N texts, over the columns.
         title: what to see.
         floor: at or below it an entry has not moved; from there to 1 the colour deepens.
-        sentence: the text twin, instead of how many entries moved, and where.
+        sentence: what the picture says, instead of how many entries moved, and where.
 
     Raises:
-        ValueError: another shape, a number that is none, or not one text for each place.
+        ValueError: another shape, numbers that aren't finite, or not one text for each position.
+
+    >>> kv.draw_column([[0, 0, 0.5], [0, 0.1, 0.7]], title="After an edit")
+    After an edit: 3 of 6 entries moved; positions moved in layer 0: 2; layer 1: 1 to 2
     """
     change = np.asarray(change, dtype=float)
     if change.ndim != 2 or not change.size or not np.isfinite(change).all():
         raise ValueError(f"change: expected numbers (n_layers, N), and got shape {change.shape}")
-    n_layers, n_places = change.shape
-    if len(tokens) not in (0, n_places):
-        raise ValueError(f"tokens: expected {n_places}, one a place, and got {len(tokens)}")
-    sentence = sentence or f"{title}: {moved(change, floor)}"
-    left_out = _left_out(max(0, n_places - WIDEST))
+    n_layers, n = change.shape
+    if len(tokens) not in (0, n):
+        raise ValueError(f"tokens: expected {n}, one for each position, and got {len(tokens)}")
+    left_out = _describe_left_out(max(0, n - WIDEST))
+    sentence = sentence or f"{title}: {describe_moved(change, floor)}"
     sentence += f"; {left_out}" if left_out else ""
     change, tokens = change[:, -WIDEST:], tokens[-WIDEST:]
-    n_places = change.shape[1]
-    cell, left = max(8, min(40, 560 // n_places)), 92
-    height = max(6, min(18, 330 // n_layers))
-    top, low = 66 + 34 * bool(len(tokens)), 56
-    size = (max(460, left + cell * n_places + 60), top + height * n_layers + low)
-    figure, ax = chart.page(title, size, left=left, right=size[0] - left - cell * n_places)
-    box = (left, low, cell * n_places, height * n_layers)
-    ax.set_position([box[i] / size[i % 2] for i in range(4)])
+    n = change.shape[1]
+    cell, height = max(8, min(40, 560 // n)), max(6, min(18, 330 // n_layers))
+    wide, tall, top = cell * n, height * n_layers, 66 + 34 * bool(len(tokens))
+    size = (max(460, LEFT + wide + 60), top + tall + LOW)
+    figure, ax = make_axes(title, size, left=LEFT, right=size[0] - LEFT - wide)
+    ax.set_position((LEFT / size[0], LOW / size[1], wide / size[0], tall / size[1]))
     ax.set_axis_off()
-    ax.set(xlim=(0, n_places), ylim=(n_layers, 0))
+    ax.set(xlim=(0, n), ylim=(n_layers, 0))
     with style.scope():
-        draw.column(ax, change, tokens=_thinned(tokens, cell), floor=floor)
+        _paint_entries(ax, change, floor)
+        _label(ax, n_layers, height, _thin_out(tokens, cell))
         whole = figure.axes[0]
-        write(whole, 16, top + height * n_layers / 2, "layer", color=style.QUIET, va="center")
-        _legend(whole, left, size[1] - 26)
+        write(whole, 16, top + tall / 2, "layer", color=style.QUIET, va="center")
+        _draw_legend(whole, LEFT, size[1] - 26, floor)
         write(whole, 16, 42, left_out, size=style.SMALL, color=style.QUIET)
     return Picture(figure, sentence)
 
 
-def _left_out(n: int) -> str:
-    return f"{'place 0 is' if n == 1 else f'places 0 to {n - 1} are'} not drawn" if n else ""
+def _describe_left_out(n: int) -> str:
+    return f"{'position 0 is' if n == 1 else f'positions 0 to {n - 1} are'} not drawn" if n else ""
 
 
-def _thinned(tokens: Sequence[str], cell: float) -> list[str]:
-    """No text for those that have no room beside the next; the newest has one."""
+def _thin_out(tokens: Sequence[str], cell: float) -> list[str]:
+    """Tokens that have room beside the next, the newest among them; the others become empty."""
     every = ceil(12 / cell)
     return ["" if (len(tokens) - 1 - j) % every else token for j, token in enumerate(tokens)]
 
 
-def _legend(ax, x, y):
-    steps = [(style.UNMOVED, "not moved"), (style.CHANGES[0], "a little")]
-    steps += [(color, "") for color in style.CHANGES[1:-1]]
-    steps += [(style.CHANGES[-1], "as far as it is large")]
+def _paint_entries(ax: Axes, change: np.ndarray, floor: float) -> None:
+    """Layer 0 at the bottom; from `floor` to 1 the colour deepens in equal factors."""
+    n_layers = len(change)
+    with np.errstate(divide="ignore"):
+        steps = np.log(change / floor) / np.log(1 / floor) * len(style.CHANGES)
+    level = np.where(change > floor, np.clip(steps, 0, len(style.CHANGES) - 1), -1).astype(int)
+    inset = get_inset(measure_cell(ax))
+    for k, color in enumerate((style.UNMOVED, *style.CHANGES), -1):
+        layers, positions = np.nonzero(level == k)
+        if len(layers):
+            corners = make_boxes(positions, n_layers - 1 - layers, inset=inset)
+            spots = list(zip(layers.tolist(), positions.tolist(), strict=True))
+            state = "unmoved" if k < 0 else f"moved {k}"
+            add(ax, [Cells("column", state, spots, corners, facecolors=color)])
+
+
+def _label(ax: Axes, n_layers: int, height: float, tokens: Sequence[str]) -> None:
+    """Layers beside the rows of `height` pixels, tokens over the columns."""
+    cell = measure_cell(ax)
+    for layer in range(0, n_layers, max(1, ceil(18 / height))):
+        y, color = n_layers - layer - 0.5, style.QUIET
+        write(ax, -6 / cell, y, str(layer), size=style.SMALL, ha="right", color=color)
+    for j, token in enumerate(tokens):
+        words, font = fonts.make_label(token, size=style.SMALL, width=50)
+        write(
+            ax,
+            j + 0.6,
+            -6 / cell,
+            words,
+            font=font,
+            rotation=55,
+            rotation_mode="anchor",
+            va="baseline",
+        )
+
+
+def _draw_legend(ax: Axes, x: float, y: float, floor: float) -> None:
+    first, *between, last = style.CHANGES
+    steps = [(style.UNMOVED, "not moved"), (first, f"{write_number(100 * floor)}%")]
+    steps += [(color, "") for color in between] + [(last, "100% of its size")]
     for color, words in steps:
         ax.add_patch(Rectangle((x, y - 7), 14, 14, facecolor=color, edgecolor="none"))
         x += 18
         if words:
-            write(ax, x + 3, y, words, va="center", size=style.SMALL, color=style.QUIET)
-            x += 16 + chart.room([words], style.SMALL)
+            write(ax, x + 3, y, words, size=style.SMALL, color=style.QUIET, va="center")
+            x += 16 + measure_names([words], style.SMALL)
 
 
-def moved(change, floor: float = FLOOR) -> str:
-    """In words: how many entries moved, and from which place on in which layers."""
+def describe_moved(change, floor: float = FLOOR) -> str:
+    """How many entries moved, and at which positions of which layers."""
     over = np.asarray(change) > floor
     if not over.any():
         return f"no entry moved, in any of {len(over)} layers"
-    parts = []
+    parts: list[list] = []  # [first layer, last layer, positions]
     for layer, row in enumerate(over):
-        places = np.flatnonzero(row)
-        run = _run(places) if len(places) else "none"
-        if not parts or parts[-1][2] != run:
-            parts.append([layer, layer, run])
+        positions = _describe_run(np.flatnonzero(row))
+        if not parts or parts[-1][2] != positions:
+            parts.append([layer, layer, positions])
         parts[-1][1] = layer
-    said = [
+    words = [
         f"layer {first}: {run}" if first == last else f"layers {first} to {last}: {run}"
         for first, last, run in parts
     ]
-    return f"{over.sum()} of {over.size} entries moved; places moved in " + "; ".join(said)
+    return f"{over.sum()} of {over.size} entries moved; positions moved in {'; '.join(words)}"
 
 
-def _run(places):
-    whole = list(range(places[0], places[-1] + 1)) == places.tolist()
-    if len(places) == 1:
-        return f"{places[0]}"
-    return f"{places[0]} to {places[-1]}" if whole else f"some from {places[0]} to {places[-1]}"
+def _describe_run(positions: np.ndarray) -> str:
+    if len(positions) < 2:
+        return str(positions[0]) if len(positions) else "none"
+    first, last = positions[0], positions[-1]
+    whole = last - first + 1 == len(positions)
+    return f"{first} to {last}" if whole else f"some from {first} to {last}"

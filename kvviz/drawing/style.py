@@ -1,9 +1,9 @@
 """How things look: each role its colour, each state its mark, defined here and nowhere else.
 
-Colours say whose a cell is, marks say what happened to it, so every picture also reads in grey.
+A colour says which edge a cell is on, and a mark says what happened to it, so every picture also
+reads in grey.
 """
 
-import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -28,13 +28,13 @@ LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
 CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
 UNMOVED = "#eaf0f7"  # a tenth of a key's colour, lighter than any change in grey too
 VEILED = 0.5  # what is left of ink under a veil
-FIRST_INK = "#eeeef0"  # a weight of nothing; a cell that was computed is never paper white
+FIRST_INK = "#eeeef0"  # a weight of 0: a cell that was computed is never white
 
 STATES = {
     "new": "new",
-    "recomputed": "computed again",
-    "read": "read from the store",
-    "earlier": "not as written there",
+    "recomputed": "recomputed",
+    "read": "read from the cache",
+    "earlier": "from an earlier prompt",
     "same": "as in the earlier step",
     "masked": "masked",
     "not computed": "not computed",
@@ -46,7 +46,7 @@ STATES = {
     "to come": "still to come",
 }
 
-# Curves and bars are told apart by dash and marker too.
+# Curves differ in dash and marker, too.
 SERIES = (
     ("#1b1b1f", "-", "o"),
     ("#0b7a75", "--", "s"),
@@ -94,16 +94,7 @@ def text_on(color) -> str:
     return max(("#000000", "#ffffff"), key=lambda text: contrast(text, color))
 
 
-def chip(role: str, text: str | None = None) -> str:
-    """HTML of a word in its role's colour, for prose; reads on light and dark pages."""
-    color = ROLES[role]
-    return (
-        f'<span style="background-color:{color};color:{text_on(color)};'
-        f'padding:0 0.3em;border-radius:3px">{html.escape(text or role)}</span>'
-    )
-
-
-def palette() -> list[tuple[int, int, int]]:
+def make_palette() -> list[tuple[int, int, int]]:
     """Every colour a picture may hold: fills exactly, greys finely, edges of text coarsely."""
     greys = list(ink(np.linspace(0, 1, 29)))
     solid = [*ROLES.values(), *(color for color, *_ in SERIES), QUIET, FAINT, LINE, TO_COME, ALARM]
@@ -119,9 +110,9 @@ def palette() -> list[tuple[int, int, int]]:
 
 
 @cache
-def _nearest() -> np.ndarray:
+def _find_nearest() -> np.ndarray:
     """[32, 32, 32] uint8: which palette colour a box of colours goes to."""
-    colors = np.array(palette())
+    colors = np.array(make_palette())
     box = np.stack(np.meshgrid(*[np.arange(32) * 8 + 4] * 3, indexing="ij"), -1)
     nearest = np.empty((32, 32, 32), dtype=np.uint8)
     for red in range(32):
@@ -130,16 +121,16 @@ def _nearest() -> np.ndarray:
     return nearest
 
 
-def indexed(pixels: np.ndarray) -> np.ndarray:
+def find_colors(pixels: np.ndarray) -> np.ndarray:
     """Palette index [H, W] of RGB pixels [H, W, 3]; every colour defined here stays exact."""
     red, green, blue = np.moveaxis(pixels >> 3, -1, 0)
-    return _nearest()[red, green, blue]
+    return _find_nearest()[red, green, blue]
 
 
 @contextmanager
 def scope() -> Iterator[None]:
     """Our matplotlib settings inside the block; the caller's are untouched outside it."""
-    ours, theirs = _settings(), mpl.rcParams
+    ours, theirs = _read_settings(), mpl.rcParams
     changed = {name: theirs[name] for name, value in ours.items() if theirs[name] != value}
     theirs.update({name: ours[name] for name in changed})
     try:
@@ -149,7 +140,7 @@ def scope() -> Iterator[None]:
 
 
 @cache
-def _settings() -> dict:
+def _read_settings() -> dict:
     """Every setting but the backend: matplotlib's own, and ours over them."""
     file = Path(__file__).with_name("kvviz.mplstyle")
     with mpl.rc_context():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from kvviz.recording.square import Square
@@ -36,7 +35,6 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
         own_columns=tuple(own.tolist()),
         value_tokens=None if values == keys else values[0],
         value_states=None if values == keys else values[1],
-        left_over=_measure_left_over(weights),
     )
 
 
@@ -54,14 +52,6 @@ def _cut_attention(step, layer, head, sequence, rows, n_columns):
     masked = torch.zeros(len(rows), n_columns, dtype=torch.bool)
     masked[:, filled] = ~allowed[:, is_filled]
     return weights.numpy(), masked.numpy()
-
-
-def _measure_left_over(weights):
-    """For each row, the weight that went to no column; below a thousandth, it is rounding."""
-    if weights is None:
-        return None
-    rest = 1 - np.nansum(weights, axis=1, dtype=float)
-    return tuple(np.where(rest > 1e-3, rest, 0.0).tolist())
 
 
 def _describe_columns(step, layer, sequence, order, known, n_columns):

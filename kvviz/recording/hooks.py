@@ -136,6 +136,7 @@ class ForgeModel:
 
 
 _watched: dict[torch.nn.Module, tuple] = {}  # attention module -> what to do with its attention
+_put_back = contextlib.ExitStack()  # undoes what the first of several recordings changed
 _get_interface = AttentionInterface.get_interface
 _ATTENTION_ARGUMENTS = ("query", "key", "value", "attention_mask")
 
@@ -143,17 +144,19 @@ _ATTENTION_ARGUMENTS = ("query", "key", "value", "attention_mask")
 @contextlib.contextmanager
 def _watch_layers(layers, notice, weights):
     """Inside the block, the interface passes on the attention of these modules."""
-    # Compiled code would pass its layers by: inside the block, it runs as it is written.
-    with torch.compiler.set_stance("force_eager"):
-        try:
+    try:
+        if not _watched:
+            _put_back.callback(setattr, AttentionInterface, "get_interface", _get_interface)
             AttentionInterface.get_interface = _get_watched
-            _watched.update((module, (layer, notice, weights)) for module, layer in layers.items())
-            yield
-        finally:
-            for module in layers:
-                _watched.pop(module, None)
-            if not _watched:
-                AttentionInterface.get_interface = _get_interface
+            # Compiled code would pass its layers by: inside the block, it runs as it is written.
+            _put_back.enter_context(torch.compiler.set_stance("force_eager"))
+        _watched.update((module, (layer, notice, weights)) for module, layer in layers.items())
+        yield
+    finally:
+        for module in layers:
+            _watched.pop(module, None)
+        if not _watched:
+            _put_back.close()
 
 
 def _get_watched(interface, name, default):

@@ -1,36 +1,39 @@
-"""One head's attention at one step, as a picture or a sentence needs it."""
+"""One head's attention at one step, and the facts that pictures and sentences derive from it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+
+TRUSTED = 1e-4  # the largest relative gap between weights times values and the layer's output
+PAST = ("read", "earlier", "same", "dropped")  # columns whose rows an earlier step computed
+BLANK = ("pad", "empty")  # columns with nothing to attend to
+WRITTEN = ("new", "recomputed")
 
 
 @dataclass(frozen=True)
 class Square:
-    """One head's attention at one step, with everything a picture or a sentence needs.
-
-    There are N columns, in order of position, and Tq rows computed in this step.
+    """One head's attention at one step: N columns, of which Tq rows are computed in this step.
 
     Attributes:
-        tokens: N texts, as the tokenizer decodes them.
-        column_states: N states of the keys: "new", "recomputed" (an earlier step computed it too),
-            "read" (from the cache), "earlier" (read, but not a key that this recording saw
-            written: it is older, or has changed), "pad", "empty" (a slot with nothing in it),
-            "dropped" (it left this layer's window).
-        row_positions: Tq positions, ascending.
-        row_states: for each row, "new", "recomputed" or "pad".
+        tokens: N texts, as the tokenizer decodes them; the key in each column belongs to this one.
+        column_states: N states of the keys: "new", "recomputed" (an earlier step computed it, too),
+            "read" (from the cache), "earlier" (read, but not the key this recording saw written
+            there: it is from an earlier prompt, or was moved), "pad", "empty" (a slot with nothing
+            in it), "dropped" (out of this layer's window).
+        row_positions: Tq positions, ascending; `row_states` says "new", "recomputed" or "pad" of
+            each.
         weights: (Tq, N) float32, NaN where the layer had no such column; None if not kept.
         masked: (Tq, N) bool, true where the mask let nothing through.
         gap: largest |weights @ values - output| over the largest |output|; NaN if not measured.
-        bytes: what the tensors in the cache take after this pass, all layers together.
-        own_columns: the column of each row's own key: `row_positions`, unless columns are out of
-            order.
-        value_states, value_tokens: the same as `column_states` and `tokens`, for the values; None
-            where they are the keys'. They differ where keys and values are in different orders.
-        left_over: for each row, the share of its weight that went to no column but to an attention
-            sink that is not drawn; 0 up to rounding, None if the weights were not kept.
+        bytes: what the cache's tensors take after this step, all layers together; None if that
+            isn't known.
+        own_columns: the column of each row's own key; empty means the same as `row_positions`.
+        value_states, value_tokens: like `column_states` and `tokens`, for the values; None where
+            they are the same as the keys'.
     """
 
     step: int
@@ -48,8 +51,155 @@ class Square:
     held_before: int
     held_after: int
     gap: float
-    bytes: int = 0
+    bytes: int | None = 0
     own_columns: tuple[int, ...] = ()
     value_states: tuple[str, ...] | None = None
     value_tokens: tuple[str, ...] | None = None
-    left_over: tuple[float, ...] | None = None
+
+    # -- columns -----------------------------------------------------------------------------
+
+    @property
+    def n_columns(self) -> int:
+        """N: keys, values and empty slots."""
+        return len(self.column_states)
+
+    def real_columns(self, start: int = 0) -> list[int]:
+        """Columns from `start` on that are neither padding nor empty."""
+        return [j for j in range(start, self.n_columns) if self.column_states[j] not in BLANK]
+
+    @cached_property
+    def tally(self) -> Counter[str]:
+        """How many keys are in each state."""
+        return Counter(self.column_states)
+
+    @cached_property
+    def value_tally(self) -> Counter[str]:
+        """How many values are in each state."""
+        return Counter(self.states_of("values"))
+
+    @cached_property
+    def n_visible(self) -> int:
+        """Columns that a row can see: read from the cache, or written now."""
+        return sum(self.tally[state] for state in ("new", "recomputed", "read", "earlier"))
+
+    def states_of(self, role: str) -> tuple[str, ...]:
+        """N states of the "keys" or of the "values"."""
+        moved = role == "values" and self.value_states is not None
+        return self.value_states if moved else self.column_states
+
+    @cached_property
+    def moved_values(self) -> list[int]:
+        """Columns whose value is known to belong to another token than their key."""
+        if self.value_tokens is None:
+            return []
+        pairs = zip(self.tokens, self.value_tokens, strict=True)
+        differ = [j for j, (key, value) in enumerate(pairs) if key != value]
+        states = self.column_states, self.states_of("values")
+        return [j for j in differ if all(each[j] != "earlier" for each in states)]
+
+    @property
+    def has_two_orders(self) -> bool:
+        """Whether keys and values stand in different orders."""
+        states = self.states_of("values")
+        same_counts = self.tally == self.value_tally
+        return bool(self.moved_values) or (same_counts and states != self.column_states)
+
+    def written(self, role: str) -> list[int]:
+        """Columns of the "keys" or the "values" that this step computed."""
+        return [j for j, state in enumerate(self.states_of(role)) if state in WRITTEN]
+
+    # -- rows --------------------------------------------------------------------------------
+
+    @cached_property
+    def real_rows(self) -> list[int]:
+        """Indexes into `row_positions` of the rows that are not padding."""
+        return [r for r, state in enumerate(self.row_states) if state != "pad"]
+
+    @property
+    def newest(self) -> int | None:
+        """Index into `row_positions` of the last row that is not padding, or None."""
+        return self.real_rows[-1] if self.real_rows else None
+
+    @property
+    def n_recomputed(self) -> int:
+        """Rows that an earlier step computed, too."""
+        return self.row_states.count("recomputed")
+
+    def own_column(self, row: int) -> int:
+        """The column of this row's own key; `row` is an index into `row_positions`."""
+        return (self.own_columns or self.row_positions)[row]
+
+    def token_of(self, row: int) -> str:
+        """The token this row belongs to."""
+        return self.tokens[self.own_column(row)]
+
+    # -- attention ---------------------------------------------------------------------------
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether weights times values miss the layer's output by more than rounding."""
+        return self.gap > TRUSTED
+
+    def most_attended(self, row: int) -> tuple[int, float] | None:
+        """Column and share that this row attends to most; None if it attends to nothing.
+
+        Of equal shares it is the first, so that every processor gives the same column.
+        """
+        weights = self.weights[row].astype(float)
+        shares = np.where(self.masked[row] | ~np.isfinite(weights), -1, weights)
+        largest = float(shares.max())
+        return None if largest < 0 else (int((shares >= largest - 1e-4).argmax()), largest)
+
+    def left_over(self, row: int) -> float | None:
+        """Share of this row's weight that no column got, but an attention sink; None if not kept.
+
+        0 where it is less than a hundredth, which rounding explains.
+        """
+        if self.weights is None:
+            return None
+        rest = 1 - float(np.nansum(self.weights[row], dtype=float))
+        return rest if rest > 0.01 else 0.0
+
+    def share_before(self, start: int) -> float | None:
+        """Share that the newest row gives to the columns before `start`; None if not kept."""
+        if self.weights is None or self.newest is None:
+            return None
+        return float(np.nansum(self.weights[self.newest, :start], dtype=float))
+
+    def attention_cells(self, start: int = 0) -> dict[str, tuple[list[int], list[int]]]:
+        """Row indexes and columns of the "ink", "masked" and "not kept" cells from `start` on."""
+        rows = np.array([r for r in self.real_rows if self.row_positions[r] >= start], dtype=int)
+        real = np.array(self.real_columns(start), dtype=int)
+        masked, none = self.masked[np.ix_(rows, real)], np.zeros((len(rows), len(real)), dtype=bool)
+        ink, not_kept = none, none
+        if self.weights is None:
+            held = np.array([self.column_states[j] != "dropped" for j in real], dtype=bool)
+            not_kept = ~masked & held
+        else:
+            ink = ~masked & np.isfinite(self.weights[np.ix_(rows, real)])
+        found = {}
+        for state, there in (("ink", ink), ("masked", masked), ("not kept", not_kept)):
+            r, j = np.nonzero(there)
+            found[state] = rows[r].tolist(), real[j].tolist()
+        return found
+
+    def past_rows(self, start: int = 0) -> list[int]:
+        """Positions from `start` on whose rows this step didn't compute."""
+        computed = set(self.row_positions)
+        if self.own_columns not in ((), self.row_positions):  # a column says nothing of a position
+            return [p for p in range(start, self.n_filled) if p not in computed]
+        real = self.real_columns(start)
+        return [p for p in real if p not in computed and self.column_states[p] in PAST]
+
+    def legend(self, span: int, start: int = 0) -> set[str]:
+        """The states to explain when columns from `start` on are drawn in room for `span`."""
+        rows = [s for s, p in zip(self.row_states, self.row_positions, strict=True) if p >= start]
+        states = {*self.column_states[start:], *self.states_of("values")[start:], *rows}
+        states |= {state for state, (cells, _) in self.attention_cells(start).items() if cells}
+        states |= {"not computed"} if self.past_rows(start) else set()
+        return states | ({"to come"} if self.n_filled - start < span else set())
+
+    @property
+    def n_filled(self) -> int:
+        """Columns that aren't empty slots."""
+        return self.n_columns - self.tally["empty"]

@@ -1,4 +1,4 @@
-"""`animate`: a recording as a small moving picture, to send to somebody."""
+"""`animate`: a recording as a GIF, to send to somebody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvviz.widgets.stepper import stepper
 
 
 class Animation:
-    """A GIF with its text twin; shown where it is a cell's last line, written by `save`."""
+    """What `animate` returns: a GIF with its sentence. Shown as a cell's last line."""
 
     def __init__(self, gif: bytes, sentence: str, width: int):
         self.gif, self.sentence, self.width = gif, sentence, width
@@ -22,8 +22,11 @@ class Animation:
         """Write the GIF to `path`.
 
         Raises:
-            ValueError: a name that does not end in .gif.
-            OSError: it cannot be written there; what was there stays.
+            ValueError: the name doesn't end in .gif.
+            OSError: the file can't be written; an older file of that name is left as it was.
+
+        >>> kv.animate(run, steps=[0, 1]).save("mine.gif").name
+        'mine.gif'
         """
         path = Path(path)
         if path.suffix.lower() != ".gif":
@@ -41,33 +44,45 @@ class Animation:
 def animate(
     run, uncached=None, *, steps=None, layer=None, head=0, sequence=0, seconds=0.9
 ) -> Animation:
-    """Draw a recording as a GIF, a frame a step: the square becomes one row, the edges grow.
+    """Draw a recording as a GIF, one frame per step: the square becomes a row, the edges grow.
 
     Args:
         run: a recording that kept attention.
-        uncached: a recording of the same prompt without a cache, drawn beside it.
-        steps: which steps, all of them by default.
-        layer, head, sequence: which square; the first layer that was kept, head 0, sequence 0.
-        seconds: how long each is shown; the last one stays three times as long. Then it repeats.
+        uncached: a recording of the same prompt without a cache, drawn beside `run`.
+        steps: which steps; all of them by default.
+        layer, head, sequence: which square. By default the first layer that was kept, head 0 and
+            sequence 0.
+        seconds: how long each frame is shown, 0.02 to 60. The last one stays three times as long,
+            and then the GIF starts again.
 
     Raises:
-        TypeError: not a recording.
-        ValueError: no such step, layer or head, or a time that is none.
+        TypeError: `run` or `uncached` isn't a recording.
+        ValueError: there is no such step, layer, head or sequence, or `seconds` is out of range.
+
+    >>> animation = kv.animate(run, uncached=uncached, steps=range(3), seconds=0.5)
+    >>> animation.gif[:6]
+    b'GIF89a'
     """
     if not 0.02 <= seconds <= 60:
         raise ValueError(f"seconds: expected 0.02 to 60 for each frame, and got {seconds}")
     walk = stepper(
-        run, uncached, layer=layer, head=head, sequence=sequence, beside=uncached is not None
+        run,
+        uncached=uncached,
+        layer=layer,
+        head=head,
+        sequence=sequence,
+        beside=uncached is not None,
     )
-    steps = list(range(len(run)) if steps is None else steps)
-    if not steps or not all(step in range(len(run)) for step in steps):
-        raise ValueError(f"steps: expected some of 0 to {len(run) - 1}, and got {steps}")
-    frames = []
-    for walk.step in steps:
-        frames.append(Image.open(io.BytesIO(walk.frame)))
-    sentence, width = f"{len(steps)} steps, at the end {walk.sentence}", walk.size[0]
-    walk.close()
-    durations = [round(1000 * seconds)] * (len(frames) - 1) + [round(3000 * seconds)]
+    try:
+        steps = list(range(len(run)) if steps is None else steps)
+        if not steps or not all(step in range(len(run)) for step in steps):
+            raise ValueError(f"steps: expected some of 0 to {len(run) - 1}, and got {steps}")
+        frames = []
+        for walk.step in steps:
+            frames.append(Image.open(io.BytesIO(walk.frame)))
+        sentence, width = f"{len(steps)} steps, at the end {walk.sentence}", walk.size[0]
+    finally:
+        walk.close()
     gif = io.BytesIO()
     frames[0].save(
         gif,
@@ -75,7 +90,7 @@ def animate(
         append_images=frames[1:],
         save_all=True,
         optimize=True,
-        duration=durations,
+        duration=[round(1000 * seconds)] * (len(frames) - 1) + [round(3000 * seconds)],
         loop=0,
     )
     return Animation(gif.getvalue(), sentence, width)

@@ -1,28 +1,32 @@
-"""A stepper's frames: `layout.grid`'s figures, all of one size, turned into PNG bytes fast.
+"""A stepper's frames: pictures of one size, turned into PNG bytes fast.
 
-They say and show what a `Picture` does, laid out by the same functions. What is slow there is done
-once here: squares are drawn on sheets, and only pixels that changed are looked up in the palette.
+They say and show what a `Picture` does, laid out and painted by the same functions. What is slow
+there is done once here: squares are painted on sheets, and only the pixels that changed are looked
+up in the palette.
 """
+
+from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from kvviz import tokens
-from kvviz.drawing import figures as views
-from kvviz.drawing import layout, picture, style
-from kvviz.drawing import sentences as say
-from kvviz.drawing import square as draw
+from kvviz.drawing import figures, layout, painting, picture, sentences, style
 from kvviz.drawing.raster import Ink, Sheet
+from kvviz.recording.square import TRUSTED, Square
 
 KEPT = 24  # frames remembered
 
 
 class Frames:
-    """The frames of one or two runs by (cached, layer, head, step), and what is said of each.
+    """The frames of one or two runs by (cached, layer, head, step), and the sentence of each.
 
-    Each leaves room for the most that any of them shows, under one legend: nothing jumps.
+    Every frame leaves room for the most that any of them shows, and all have one legend, so
+    nothing jumps from frame to frame.
     """
 
     def __init__(
@@ -31,123 +35,105 @@ class Frames:
         self.runs, self.sequence, self.beside = runs, sequence, beside
         self._kept: OrderedDict[tuple, tuple[bytes, str]] = OrderedDict()
         shown = [
-            self._squares(cached, layer, 0, step)
+            self.squares(cached, layer, 0, step)
             for cached, run in runs.items()
             if cached or not beside
-            for layer in _kinds(run, layers)
+            for layer in _pick_layers(run, layers)
             for step in range(len(run))
         ]
-        span = max(len(square.column_states) for squares in shown for square in squares)
-        self._room = {
-            "low": True,
-            "span": span,
-            "least": max(layout.lines(squares, span, low=True) for squares in shown),
-            "states": {s for squares in shown for square in squares for s in states(square, span)},
-        }
-        self.longest = max((picture.said(squares) for squares in shown), key=len)
-        figure = self.figure(shown[0])
+        self.room = layout.find_room(shown)
+        self.longest = max(map(_describe, shown), key=len)
+        figure = self.make_figure(shown[0])
         self.size = tuple(round(inches * style.PIXELS) for inches in figure.get_size_inches())
         self._press = Press(figure)
-        self._corners = [layout.corner(ax) for ax in figure.axes[: len(shown[0])]]
+        self._corners = [painting.find_first_cell(ax) for ax in figure.axes[: len(shown[0])]]
 
-    def figure(self, squares):
+    def squares(self, cached: bool, layer: int, head: int, step: int) -> list[Square]:
+        """What a frame shows: one square, or both runs' beside each other."""
+        runs = [self.runs[False], self.runs[True]] if self.beside else [self.runs[cached]]
+        return [run[step].square(layer, head, self.sequence) for run in runs]
+
+    def make_figure(self, squares: Sequence[Square]) -> Figure:
+        """A frame as a matplotlib figure, drawn the slow way."""
         with style.scope():
-            return layout.grid(squares, **self._room)
+            return painting.make_figure(layout.plan(squares, self.room))
 
     def sentence(self, *key) -> str:
-        return picture.said(self._squares(*key))
+        """What a frame shows, in words."""
+        return _describe(self.squares(*key))
 
     def frame(self, *key) -> tuple[bytes, str]:
         """PNG and sentence; the last few are kept."""
         if key not in self._kept:
-            squares = self._squares(*key)
-            with style.scope():
-                layout.grid(squares, **self._room, on=self._press.sheets)
-                png = self._press.png()
-            self._kept[key] = png, picture.said(squares)
+            squares = self.squares(*key)
+            self._kept[key] = self._press.print(layout.plan(squares, self.room)), _describe(squares)
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return self._kept[key]
 
     def cells(self, *key) -> list[dict]:
-        """What can be pointed at: for each square its place, tokens, rows, and shares in percent.
+        """What can be pointed at: where each square is, its tokens, rows, and shares in percent.
 
         `at` is left, top and width of the first cell in pixels as shown; a share is None where
         the mask let nothing through. Columns and rows before `start` are not in the picture.
         """
-        squares = self._squares(*key)
-        start = layout.starts(squares, False)
+        squares = self.squares(*key)
+        start = layout.find_start(squares)
         return [
-            {"at": at, "start": start, **_shares(square, start)}
+            {"at": at, "start": start, **_list_shares(square, start)}
             for at, square in zip(self._corners, squares, strict=True)
         ]
 
     def heads(self, cached: bool, layer: int, step: int) -> tuple[bytes, str, list]:
         """All heads of a layer: PNG, sentence, and for each head its box in parts of the whole."""
-        squares = views.heads_of(self.runs[cached], step, layer, self.sequence)
-        shown = views.of_heads(squares, span=self._room["span"])
+        squares = figures.pick_heads(self.runs[cached], step, layer, self.sequence)
+        shown = figures.draw_all_heads(squares, span=self.room.span)
         boxes = [ax.get_position().bounds for ax in shown.figure.axes[: len(squares)]]
         boxes = [[float(n) for n in (x, 1 - y - high, wide, high)] for x, y, wide, high in boxes]
-        said = [views.said_of_head(square) for square in squares]
-        return shown.png(), shown.sentence, list(zip(boxes, said, strict=True))
+        words = map(sentences.describe_head, squares)
+        return shown.png(), shown.sentence, list(zip(boxes, words, strict=True))
 
     def clear(self) -> None:
+        """Forget the frames that were kept."""
         self._kept.clear()
 
-    def _squares(self, cached: bool, layer: int, head: int, step: int) -> list:
-        runs = [self.runs[False], self.runs[True]] if self.beside else [self.runs[cached]]
-        return [run[step].square(layer, head, self.sequence) for run in runs]
+
+def _describe(squares: Sequence[Square]) -> str:
+    return sentences.describe(squares, layout.find_start(squares))
 
 
-def _shares(square, start: int) -> dict:
+def _list_shares(square: Square, start: int) -> dict:
     """Tokens and whole percents of the rows and columns from `start` on."""
-    rows = [r for r, place in enumerate(square.row_positions) if place >= start]
-    shares = [[None] * (len(square.column_states) - start)] * len(rows)
+    rows = [r for r, position in enumerate(square.row_positions) if position >= start]
+    shares = [[None] * (square.n_columns - start)] * len(rows)
     if square.weights is not None:
-        shown = ~square.masked & np.isfinite(square.weights)
+        seen = ~square.masked & np.isfinite(square.weights)
         shares = [
-            [draw.percent(w) if seen else None for w, seen in zip(*row, strict=True)]
-            for row in zip(square.weights[rows, start:], shown[rows, start:], strict=True)
+            [sentences.percent(w) if there else None for w, there in zip(*row, strict=True)]
+            for row in zip(square.weights[rows, start:], seen[rows, start:], strict=True)
         ]
     labels = [tokens.visible(token) for token in square.tokens[start:]]
     return {"tokens": labels, "rows": [square.row_positions[r] for r in rows], "shares": shares}
 
 
-def states(square, span: int) -> set[str]:
-    """What the legend explains when this square is drawn in room for `span` columns."""
-    rows = [r for r, state in enumerate(square.row_states) if state != "pad"]
-    real = [j for j, state in enumerate(square.column_states) if state not in ("pad", "empty")]
-    asked, masked = {square.row_positions[r] for r in rows}, square.masked[np.ix_(rows, real)]
-    past = any(square.column_states[j] in draw.PAST for j in real if j not in asked)
-    seen = {
-        "masked": masked.any(),
-        "not computed": past,
-        "not kept": square.weights is None,
-        "ink": square.weights is not None,
-        "to come": len(square.column_states) - square.column_states.count("empty") < span,
-    }
-    drawn = {*square.column_states, *square.row_states}
-    return drawn | {state for state, there in seen.items() if there}
-
-
-def _kinds(run, layers) -> list[int]:
-    """One layer of each kind: those that see the same columns read the same but for the shares."""
-    kinds = {}
+def _pick_layers(run, layers) -> list[int]:
+    """One layer of each kind: layers that see the same columns differ in their shares only."""
+    kinds: dict[tuple, int] = {}
     for layer in layers:
-        doubts = (step.gaps.get(layer, 0) > say.TRUSTED for step in run)
+        doubts = (step.gaps.get(layer, 0) > TRUSTED for step in run)
         columns = (step.columns_by_layer[layer] for step in run)
         kinds.setdefault((*columns, *doubts), layer)
     return list(kinds.values())
 
 
 class Press:
-    """Turns squares on sheets into PNG bytes, as large as the `first` figure and on its legend.
+    """Prints plans as PNG bytes, in the size of the `first` figure and over its legend.
 
-    Its last Axes, the legend, is the ground under all of them; a sheet stands for each other.
+    The figure's last Axes, the legend, is the ground; a sheet stands for each of the others.
     """
 
-    def __init__(self, first):
+    def __init__(self, first: Figure):
         first.set_dpi(style.PIXELS * style.SHARPNESS)
         *squares, legend = first.axes
         self._ink = Ink(first)
@@ -156,19 +142,23 @@ class Press:
         with style.scope():
             legend.draw(self._ink.paper)
         self._ground = self._pixels.copy()
-        self.sheets = [Sheet(first, ax.get_window_extent().bounds) for ax in squares]
-        self._index = np.zeros(self._pixels.shape[:2], dtype=np.uint8)  # paper is the first
+        self._sheets = [Sheet(first, ax.get_window_extent().bounds) for ax in squares]
+        self._index = np.zeros(self._pixels.shape[:2], dtype=np.uint8)  # paper is the first colour
         self._before = np.full(self._index.size, 0xFFFFFFFF, dtype=np.uint32)
 
-    def png(self) -> bytes:
-        """What is on the sheets now, as PNG bytes with a palette; call it in `style.scope`."""
+    def print(self, plan: layout.Plan) -> bytes:
+        """PNG bytes with a palette."""
         self._pixels[:] = self._ground
-        for sheet in self.sheets:
-            self._ink.draw(sheet)
+        with style.scope():
+            for sheet in self._sheets:
+                sheet.clear()
+            painting.paint(plan, self._sheets)
+            for sheet in self._sheets:
+                self._ink.draw(sheet)
         colors = self._pixels.view(np.uint32).ravel()
-        changed = np.flatnonzero(colors != self._before)  # since the last: little, as a rule
+        changed = np.flatnonzero(colors != self._before)  # usually few
         self._before[changed] = new = colors[changed]
-        self._index.ravel()[changed] = style.indexed(new.view(np.uint8).reshape(-1, 4)[:, :3])
+        self._index.ravel()[changed] = style.find_colors(new.view(np.uint8).reshape(-1, 4)[:, :3])
         file = io.BytesIO()
-        picture.paletted(self._index).save(file, "PNG", compress_level=3)
+        picture.make_paletted(self._index).save(file, "PNG", compress_level=3)
         return file.getvalue()

@@ -1,4 +1,4 @@
-"""`memory_panel`: the cache beside the weights, for as many tokens, conversations and bits as you ask."""
+"""`memory_panel`: the cache beside the weights, as you change tokens, batch and precision."""
 
 from __future__ import annotations
 
@@ -9,40 +9,41 @@ import ipywidgets as widgets
 import traitlets
 
 from kvviz import count
-from kvviz.drawing import picture
+from kvviz.arguments import check_whole
+from kvviz.drawing import charts, picture
 
-PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes a number
+PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes per number
 
 
 class MemoryPanel(widgets.VBox):
-    """What `memory_panel` returns: set `tokens`, `batch_size`, `precision`; read `bytes` and `sentence`.
+    """What `memory_panel` returns.
 
-    `picture` is what is shown now.
+    Set `tokens`, `batch_size` and `precision`; read `bytes`, `sentence` and `picture`.
     """
 
     tokens = traitlets.Int(min=0, max=10_000_000)
     batch_size = traitlets.Int(min=1, max=100_000)
     precision = traitlets.Enum(list(PRECISIONS))
 
-    def __init__(self, config, weights: int | None, **state):
+    def __init__(self, config, weights: int | None, *, tokens, batch_size, precision):
         self._config, self._weights = config, weights
-        self._shown = widgets.HTML()
-        controls = {
+        self._image = widgets.HTML()
+        fields = {
             "tokens": widgets.BoundedIntText(description="Tokens", max=10_000_000, step=500),
             "batch_size": widgets.BoundedIntText(description="Batch", min=1, max=100_000),
             "precision": widgets.Dropdown(description="Precision", options=list(PRECISIONS)),
         }
-        super().__init__([widgets.HBox(list(controls.values())), self._shown])
+        super().__init__([widgets.HBox(list(fields.values())), self._image])
         self.add_class("kvviz-panel")
-        for name, value in state.items():
-            setattr(self, name, value)
-            traitlets.link((self, name), (controls[name], "value"))
-        self.observe(self._draw, list(state))
-        self._draw()
+        self.tokens, self.batch_size, self.precision = tokens, batch_size, precision
+        for name, field in fields.items():
+            traitlets.link((self, name), (field, "value"))
+        self.observe(self._refresh, list(fields))
+        self._refresh()
 
     @property
     def bytes(self) -> float:
-        """What the cache holds: `batch_size` conversations of `tokens` each."""
+        """Bytes of the cache: `batch_size` conversations of `tokens` tokens each."""
         return count.cache_bytes(
             self._config,
             self.tokens,
@@ -55,10 +56,10 @@ class MemoryPanel(widgets.VBox):
         """What the picture shows, in words."""
         many = "1 conversation" if self.batch_size == 1 else f"{self.batch_size:,} conversations"
         of = f"{many} of {self.tokens:,} token{'s' * (self.tokens != 1)} in {self.precision}"
-        said = f"{of}: the cache holds {count.in_units(self.bytes)}"
+        sentence = f"{of}: the cache holds {count.in_units(self.bytes)}"
         if not self._weights:
-            return said
-        return f"{said}, {self._share} the weights' {count.in_units(self._weights)}"
+            return sentence
+        return f"{sentence}, {self._share} the weights' {count.in_units(self._weights)}"
 
     @property
     def _share(self) -> str:
@@ -66,52 +67,66 @@ class MemoryPanel(widgets.VBox):
         digits = 4 if 0.99 < times < 1.01 else 3
         return f"{times:.3g} times" if times >= 2 else f"{100 * times:.{digits}g}% of"
 
-    def _drawn(self) -> picture.Picture:
-        """The cache as a bar, the weights as a line across."""
-        title, levels, over = f"The cache: {count.in_units(self.bytes)}", {}, False
+    def _draw(self) -> picture.Picture:
+        """The cache as a bar, with the weights as a line across it."""
+        title, levels, highlight = f"The cache: {count.in_units(self.bytes)}", {}, []
         if self._weights:
             title += f", {self._share} the weights"
-            levels, over = {"weights": self._weights / 2**20}, self.bytes > self._weights
-        looks = {"xlabel": "MiB held", "sentence": self.sentence, "levels": levels}
-        looks["highlight"] = ["cache"] if over else []
-        return picture.draw_bars({"cache": self.bytes / 2**20}, title=title, **looks)
+            levels = {"weights": self._weights / 2**20}
+            highlight = ["cache"] if self.bytes > self._weights else []
+        return charts.draw_bars(
+            {"cache": self.bytes / 2**20},
+            title=title,
+            xlabel="MiB held",
+            sentence=self.sentence,
+            levels=levels,
+            highlight=highlight,
+        )
 
-    def _draw(self, _=None) -> None:
-        self.picture = self._drawn()
-        self._shown.value = self.picture._repr_mimebundle_()[0]["text/html"]
+    def _refresh(self, _=None) -> None:
+        self.picture = self._draw()
+        self._image.value = self.picture._repr_mimebundle_()[0]["text/html"]
 
     def __repr__(self) -> str:
         return self.sentence
 
     def _repr_mimebundle_(self, **kwargs):
-        still, looks = self.picture._repr_mimebundle_()
-        shown = super()._repr_mimebundle_(**kwargs)
-        return {**still, **shown, "text/plain": self.sentence}, looks
+        still, metadata = self.picture._repr_mimebundle_()
+        live = super()._repr_mimebundle_(**kwargs)
+        return {**still, **live, "text/plain": self.sentence}, metadata
 
 
 def memory_panel(
     model, *, weights=None, tokens=1000, batch_size=1, precision="float32"
 ) -> MemoryPanel:
-    """A panel that weighs a cache: tokens, batch and precision, with the weights as a line across.
+    """A panel that compares a cache with the weights as you change tokens, batch and precision.
 
     Args:
-        model: a model, or its config alone.
-        weights: bytes of the weights; those of the model unless given, none for a config.
-        tokens: how many each conversation holds.
-        batch_size: conversations at once.
-        precision: of the cache: "float32", "bfloat16", "8 bits" or "4 bits".
+        model: a model, or only its config.
+        weights: bytes of the weights. By default those of the model; a config has none.
+        tokens: tokens in each conversation.
+        batch_size: conversations at the same time.
+        precision: how the cache stores a number: "float32", "bfloat16", "8 bits" or "4 bits".
 
     Raises:
-        ValueError: a config that cannot be priced, weights that weigh nothing, or no such number
-            of tokens, batch or precision.
+        ValueError: the config is unsupported, `weights` isn't a positive number, or there is no
+            such number of tokens, batch size or precision.
+
+    >>> kv.memory_panel(model, tokens=100, batch_size=2).sentence.partition(",")[0]
+    '2 conversations of 100 tokens in float32: the cache holds 206 KiB'
     """
     config = getattr(model, "config", model)
     if weights is None and hasattr(model, "parameters"):
         weights = sum(weight.nbytes for weight in model.parameters())
     if weights is not None and not (isinstance(weights, Real) and 0 < weights < inf):
-        raise ValueError(f"weights: expected bytes, more than none, and got {weights!r}")
-    state = {"tokens": tokens, "batch_size": batch_size, "precision": precision}
+        raise ValueError(f"weights: expected a positive number of bytes, and got {weights!r}")
     try:
-        return MemoryPanel(config, weights, **state)
+        return MemoryPanel(
+            config,
+            weights,
+            tokens=check_whole("tokens", tokens, least=0),
+            batch_size=check_whole("batch_size", batch_size, least=1),
+            precision=precision,
+        )
     except traitlets.TraitError as error:
         raise ValueError(str(error)) from None

@@ -1,24 +1,25 @@
-// Stands in for the kernel in a page of its own: what the stepper asks is answered from the page.
+// Takes the kernel's place in a web page: what the stepper requests is answered from the page.
 {
   const here = document.currentScript.parentElement;
   const data = JSON.parse(here.querySelector("[type='application/json']").textContent);
-  const { module, style, state, answers, pictures } = data, heard = new Map();
+  const { module, style, state, answers, pictures } = data, listeners = new Map();
   const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-  const listeners = (name) => heard.get(name) ?? heard.set(name, new Set()).get(name);
+  const listenersTo = (name) =>
+    listeners.get(name) ?? listeners.set(name, new Set()).get(name);
 
-  function send(asked) {
-    const missing = [{ ...asked, error: "this page does not hold that picture" }, []];
-    const [message, shown] = answers[JSON.stringify(asked)] ?? missing;
-    const buffers = shown.map((n) => new DataView(bytes(pictures[n]).buffer));
-    for (const tell of listeners("msg:custom")) setTimeout(tell, 0, message, buffers);
+  function send(request) {
+    const missing = [{ ...request, error: "this page does not hold that picture" }, []];
+    const [message, numbers] = answers[JSON.stringify(request)] ?? missing;
+    const buffers = numbers.map((n) => new DataView(bytes(pictures[n]).buffer));
+    for (const listen of listenersTo("msg:custom")) setTimeout(listen, 0, message, buffers);
   }
 
   const model = {
     get: (name) => state[name],
     set: (name, value) => (state[name] = value),
-    save_changes: () => {}, // nobody else is to be told
-    on: (name, listener) => listeners(name).add(listener),
-    off: (name, listener) => listeners(name).delete(listener),
+    save_changes: () => {}, // there is no kernel to send them to
+    on: (name, listener) => listenersTo(name).add(listener),
+    off: (name, listener) => listenersTo(name).delete(listener),
     send,
   };
   here.append(Object.assign(document.createElement("style"), { textContent: style }));

@@ -1,7 +1,7 @@
-"""A stepper as a part of a web page: its frames beside it, no kernel, no network.
+"""A stepper inside a web page: its frames are in the page, so it needs no kernel and no network.
 
-The page runs the very module that JupyterLab runs. `page.js` stands in for the kernel: it answers
-from what `Stepper._reply` said when the page was written.
+The page runs the same JavaScript module as JupyterLab. `page.js` takes the kernel's place: it
+answers with what `Stepper.answer` returned when the page was written.
 """
 
 import base64
@@ -16,31 +16,35 @@ from PIL import Image
 from kvviz import files
 
 HERE = Path(__file__).parent
-LAYERS, HEADS = 3, 2  # a page holds at most so many layers, and so many heads of each,
-ROOM = 1_100_000  # and of those as many as fit into so many bytes, but always at least one
-ASKS_NOBODY = (
+# A page holds at most this many layers, and this many heads of each, as long as their frames fit
+# into this many bytes. The layer and head that it starts with are always there.
+LAYERS, HEADS = 3, 2
+MOST_BYTES = 1_100_000
+NO_REQUESTS = (
     "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline' blob:"
 )
 
 
 def save(stepper, path) -> Path:
-    """Write a page with this stepper alone; `Stepper.save` says what raises."""
+    """Write a page with this stepper alone; `Stepper.save` lists the errors."""
     path = Path(path)
     if path.suffix != ".html":
-        raise ValueError(f"expected a name that ends in .html, and got {path.name!r}")
+        raise ValueError(f"path: expected a name that ends in .html, and got {path.name!r}")
     files.check_folder(path)  # before anything is drawn
-    told = "The left and right arrow keys walk the steps. Recorded and drawn by kvviz."
-    body = f"<h1>A run, step by step</h1>\n{fragment(stepper)}\n<p>{told}</p>"
-    return files.write_whole(path, whole("A run, step by step", body, {}))
+    hint = (
+        "Use the left and right arrow keys to move from step to step. Recorded and drawn by kvviz."
+    )
+    body = f"<h1>A run, step by step</h1>\n{embed(stepper)}\n<p>{hint}</p>"
+    return files.write_whole(path, compose("A run, step by step", body, {}))
 
 
-def whole(title: str, body: str, links: dict[str, str]) -> str:
-    """A page of this HTML under these links, {text: address}. It may ask nobody for anything."""
+def compose(title: str, body: str, links: dict[str, str]) -> str:
+    """The HTML of a whole page, with links {text: address} at its top. It can request nothing."""
     links = [f'<a href="{html.escape(to)}">{html.escape(name)}</a>' for name, to in links.items()]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{ASKS_NOBODY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{NO_REQUESTS}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n"
         f"<style>\n{(HERE / 'page.css').read_text()}</style>\n</head>\n<body>\n"
@@ -49,74 +53,69 @@ def whole(title: str, body: str, links: dict[str, str]) -> str:
     )
 
 
-def fragment(stepper) -> str:
-    """HTML in which the stepper steps; where scripts are off, the picture its cell would show."""
-    shown, _ = stepper._repr_mimebundle_()
-    still = shown.get("text/html") or f"<p>{html.escape(shown['text/plain'])}</p>"
-    held = _held(stepper)
-    data = json.dumps(held, separators=(",", ":")).replace("<", "\\u003c")
-    there = ", ".join(
-        f"{layer} (heads {_listed(heads)})" for layer, heads in held["state"]["_about"]["heads"]
+def embed(stepper) -> str:
+    """HTML of a working stepper; where scripts are off, it shows the picture of the cell."""
+    bundle, _ = stepper._repr_mimebundle_()
+    still = bundle.get("text/html") or f"<p>{html.escape(bundle['text/plain'])}</p>"
+    content = collect(stepper)
+    data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
+    layers = ", ".join(
+        f"{layer} (heads {' and '.join(map(str, heads))})"
+        for layer, heads in content["state"]["_about"]["heads"]
     )
-    only = f"<p>This page holds layer {there} of the recording, and not all heads at once.</p>"
+    limit = f"<p>This page holds layer {layers} of the recording, and no view of all heads.</p>"
     return (
         f'<div><noscript>{still}</noscript>\n<script type="application/json">{data}</script>\n'
-        f"<script>\n{(HERE / 'page.js').read_text()}</script>{only}</div>"
+        f"<script>\n{(HERE / 'page.js').read_text()}</script>{limit}</div>"
     )
 
 
-def _listed(numbers) -> str:
-    return " and ".join(map(str, numbers))
-
-
-def _held(stepper) -> dict:
-    """What `page.js` needs: the module, where the stepper stands, and answers with pictures."""
-    mine = set(stepper.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
-    state = {name: getattr(stepper, name) for name in mine if not name.startswith("_")}
+def collect(stepper) -> dict:
+    """What `page.js` reads: the module, the stepper's state, its answers and their pictures."""
+    own = set(stepper.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
+    state = {name: getattr(stepper, name) for name in own if not name.startswith("_")}
     runs = list(stepper.runs) if stepper._about["switch"] else [stepper.cached]
-    answers, pictures, heads, room, most = {}, {}, {}, ROOM, 0
-    for layer, head in _chosen(stepper._about["heads"], stepper.layer, stepper.head):
-        if room < most:
+    answers, pictures, heads, room, largest = {}, {}, {}, MOST_BYTES, 0
+    for layer, head in choose(stepper._about["heads"], stepper.layer, stepper.head):
+        if room < largest:
             break
         before = room
         for cached in runs:
             for step in range(stepper._about["steps"]):
-                asked = {"frame": [cached, layer, head, step]}
-                message, drawn = stepper._reply(asked)
-                drawn = [_small(png) for png in drawn]
-                room -= len(json.dumps(message)) + sum(len(d) for d in drawn if d not in pictures)
-                drawn = [pictures.setdefault(d, len(pictures)) for d in drawn]  # equal ones once
-                answers[json.dumps(asked, separators=(",", ":"))] = message, drawn
-        most = max(most, before - room)
+                request = {"frame": [cached, layer, head, step]}
+                message, frames = stepper.answer(request)
+                frames = [compress(png) for png in frames]
+                room -= len(json.dumps(message)) + sum(len(f) for f in frames if f not in pictures)
+                numbers = [pictures.setdefault(f, len(pictures)) for f in frames]  # equal: once
+                answers[json.dumps(request, separators=(",", ":"))] = message, numbers
+        largest = max(largest, before - room)
         heads.setdefault(layer, []).append(head)
-    there = [(layer, sorted(heads[layer])) for layer in sorted(heads)]
-    about = {**stepper._about, "heads": there, "overview": False}  # not all heads are here
-    state = {**state, "_about": about}
-    module = {"module": str(stepper._esm), "style": str(getattr(stepper, "_css", ""))}
-    return {**module, "state": state, "answers": answers, "pictures": list(pictures)}
+    in_page = [(layer, sorted(heads[layer])) for layer in sorted(heads)]
+    about = {**stepper._about, "heads": in_page, "overview": False}  # the page lacks some heads
+    return {
+        "module": str(stepper._esm),
+        "style": str(stepper._css),
+        "state": {**state, "_about": about},
+        "answers": answers,
+        "pictures": list(pictures),
+    }
 
 
-def _chosen(heads, layer: int, head: int) -> list[tuple[int, int]]:
-    """(layer, head) to hold: where it stands, another head, then the same in layers far away."""
+def choose(heads, layer: int, head: int) -> list[tuple[int, int]]:
+    """(layer, head) for a page: the ones it starts with, another head, and two layers far away."""
     heads = dict(heads)
-    layers, others = list(heads), heads[layer]
-    far = [layer, layers[0], layers[-1], layers[len(layers) // 2]]
-    both = list(dict.fromkeys([head, others[0], others[-1]]))[:HEADS]
-    return [
-        (place, each)
-        for place in list(dict.fromkeys(far))[:LAYERS]
-        for each in both
-        if each in heads[place]
-    ]
+    layers, own = list(heads), heads[layer]
+    far = list(dict.fromkeys([layer, layers[0], layers[-1], layers[len(layers) // 2]]))
+    pair = list(dict.fromkeys([head, own[0], own[-1]]))[:HEADS]
+    return [(each, n) for each in far[:LAYERS] for n in pair if n in heads[each]]
 
 
-def _small(png: bytes) -> str:
-    """The same pixels in fewer bytes, as text: WebP without loss, two thirds of the PNG.
+def compress(png: bytes) -> str:
+    """The same pixels as base64 of a lossless WebP, two thirds the size of the PNG.
 
-    A browser tells what a picture is from its bytes, whatever it is called.
+    A browser recognizes a picture's format from its bytes, whatever type it is given.
     """
     file = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert("RGB").save(
-        file, "WEBP", lossless=True, method=3, quality=50
-    )
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    image.save(file, "WEBP", lossless=True, method=3, quality=50)
     return base64.b64encode(file.getvalue()).decode()

@@ -1,4 +1,4 @@
-"""A notebook as a web page on which its steppers step, with no kernel and no network."""
+"""`export_page`: a notebook as a web page whose steppers need no kernel and no network."""
 
 import re
 from functools import cache
@@ -10,43 +10,53 @@ from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from nbformat import NotebookNode, v4
 
+from kvviz import files
 from kvviz.widgets import page
 from kvviz.widgets.stepper import Stepper
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-# Run in the kernel, once all cells have run.
-ASK = "import kvviz.widgets.site\nkvviz.widgets.site.tell()"
-SECONDS = 600  # a cell may take
+# Runs in the kernel, after the notebook's own cells.
+COLLECT = "import kvviz.widgets.site\nkvviz.widgets.site.embed_steppers()"
+SECONDS = 600  # the longest a cell may take
 TO_NOTEBOOK = re.compile(r'href="((?!\w+:)[^"#]+)\.ipynb(#[^"]*)?"')
 
 
 def export_page(notebook, folder, *, links=None) -> Path:
-    """Write a notebook as one web page into `folder`, and return where.
+    """Write a notebook as one web page into `folder`, and return the page's path.
 
-    A notebook with a stepper is run anew, since frames need a kernel to draw them; of any other
-    the stored outputs are shown. What links to a notebook links to its page.
+    A notebook with a stepper is run, because a kernel must draw the frames. Any other is shown
+    with its stored outputs. Links to other notebooks become links to their pages.
 
     Args:
-        links: {text: address} to stand above the title.
+        notebook: path of an .ipynb file.
+        folder: where the page goes; it is made if it doesn't exist.
+        links: {text: address} to show above the title.
 
     Raises:
-        ValueError: not a notebook.
+        ValueError: the file isn't a notebook.
         nbclient.exceptions.CellExecutionError: a cell failed.
-        OSError: it cannot be read, or the page cannot be written; one that is there stays.
+        OSError: the notebook can't be read or the page can't be written; an older page is left as
+            it was.
+
+    >>> kv.export_page("no-such.ipynb", "pages")
+    Traceback (most recent call last):
+    FileNotFoundError: [Errno 2] No such file or directory: 'no-such.ipynb'
     """
     notebook, folder = Path(notebook), Path(folder)
     nb = read(notebook)
     if has_stepper(nb):
-        _run(nb, notebook.parent)
+        run(nb, notebook.parent)
     body, _ = _exporter().from_notebook_node(nb)
     body = TO_NOTEBOOK.sub(lambda link: f'href="{link[1]}.html{link[2] or ""}"', body)
     folder.mkdir(parents=True, exist_ok=True)
-    title = heading(nb) or notebook.stem
-    return page.write(folder / f"{notebook.stem}.html", page.whole(title, body, links or {}))
+    title = find_title(nb) or notebook.stem
+    return files.write_whole(
+        folder / f"{notebook.stem}.html", page.compose(title, body, links or {})
+    )
 
 
 def read(notebook: Path) -> NotebookNode:
-    """The notebook in a file; ValueError if it holds none."""
+    """The notebook in a file; ValueError if the file isn't one."""
     try:
         nb = nbformat.read(notebook, as_version=4)
         nbformat.validate(nb)
@@ -58,7 +68,7 @@ def read(notebook: Path) -> NotebookNode:
 @cache
 def _exporter() -> HTMLExporter:
     return HTMLExporter(
-        template_name="basic",  # the cells alone: no script and no style of anybody else's
+        template_name="basic",  # the cells alone, without nbconvert's own scripts and styles
         exclude_input_prompt=True,
         exclude_output_prompt=True,
         exclude_anchor_links=True,
@@ -66,20 +76,20 @@ def _exporter() -> HTMLExporter:
 
 
 def has_stepper(nb: NotebookNode) -> bool:
-    """Whether it must be run for its page."""
+    """Whether the notebook must be run to make its page."""
     return any("stepper(" in cell.source for cell in nb.cells if cell.cell_type == "code")
 
 
-def heading(nb: NotebookNode) -> str:
-    """The first title in its prose."""
+def find_title(nb: NotebookNode) -> str:
+    """The first title in the notebook's prose, or an empty string."""
     prose = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "markdown")
     found = re.search(r"^# (.+)$", prose, re.MULTILINE)
     return found[1].strip() if found else ""
 
 
-def _run(nb: NotebookNode, folder: Path) -> None:
-    """Run all cells; where a stepper was shown, put one that needs no kernel."""
-    nb.cells.append(v4.new_code_cell(ASK))
+def run(nb: NotebookNode, folder: Path) -> None:
+    """Run all cells, and replace each stepper shown by one that needs no kernel."""
+    nb.cells.append(v4.new_code_cell(COLLECT))
     NotebookClient(
         nb,
         kernel_name="python3",
@@ -97,8 +107,8 @@ def _run(nb: NotebookNode, folder: Path) -> None:
                 output.data = {"text/html": steppers[view["model_id"]]}
 
 
-class Told(dict):
-    """What the kernel hands over: as JSON, and not printed, since printed text is searched."""
+class Steppers(dict):
+    """HTML by model id, sent from the kernel as JSON data; printed text would be searched."""
 
     def _repr_mimebundle_(self, **_) -> dict:
         return {"application/json": {**self}}
@@ -107,7 +117,7 @@ class Told(dict):
         return f"{len(self)} steppers"
 
 
-def tell() -> Told:
-    """The HTML of each stepper of this kernel, by the name that its cell's output has for it."""
+def embed_steppers() -> Steppers:
+    """The HTML of each stepper in this kernel, by the model id that its cell's output names."""
     steppers = [each for each in live._instances.values() if isinstance(each, Stepper)]
-    return Told({each.model_id: page.fragment(each) for each in steppers})
+    return Steppers({each.model_id: page.embed(each) for each in steppers})

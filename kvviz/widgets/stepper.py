@@ -1,27 +1,27 @@
-"""`stepper`: a recording walked step by step, with buttons, slider, menus and keyboard.
+"""`stepper`: a recording to move through step by step, with buttons, slider, menus and keyboard.
 
-State first: `step`, `layer`, `head` and `cached` are traits; the browser only shows them. It asks
-for one frame at a time, the newest it wants, and keeps what it got.
+The state is in Python: `step`, `layer`, `head` and `cached` are traits, and the browser only shows
+them. It requests one frame at a time, the one it needs now, and keeps the frames it was sent.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import anywidget
-import numpy as np
 import traitlets
 
-from kvviz.drawing import picture
+from kvviz.arguments import check_whole
+from kvviz.drawing import figures, picture
 from kvviz.recording.run import Run
 from kvviz.widgets import page
 from kvviz.widgets.frames import Frames
 
-STRIP = (6, 5, 4, 3)  # steps in the picture that stands where no widget runs: as many as fit
-ROOM = 70  # columns across it
+STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the most that fit
+STRIP_COLUMNS = 70  # columns that fit across it
 
 
 class Stepper(anywidget.AnyWidget):
-    """What `stepper` returns: set its traits, read its `sentence` and `frame`."""
+    """What `stepper` returns: set its traits, read its `sentence` and its `frame`."""
 
     _esm = Path(__file__).with_name("stepper.js")
     _css = Path(__file__).with_name("stepper.css")
@@ -31,8 +31,19 @@ class Stepper(anywidget.AnyWidget):
     cached = traitlets.Bool().tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, runs: dict[bool, Run], heads: dict[int, int], *, sequence, beside, **state):
-        self.runs, self.heads, self._beside = runs, heads, beside
+    def __init__(
+        self,
+        runs: dict[bool, Run],
+        heads: dict[int, int],
+        *,
+        step: int,
+        layer: int,
+        head: int,
+        cached: bool,
+        sequence: int,
+        beside: bool,
+    ):
+        self.runs, self.heads = runs, heads
         self._steps = len(next(iter(runs.values())))
         self._frames = Frames(runs, heads, sequence=sequence, beside=beside)
         width, height = self._frames.size
@@ -43,10 +54,10 @@ class Stepper(anywidget.AnyWidget):
             "width": width,
             "height": height,
             "longest": self._frames.longest,
-            "overview": max(heads.values()) > 1,  # all heads of a layer can be asked for
+            "overview": max(heads.values()) > 1,  # whether there is a view of all heads
         }
-        super().__init__(**state, _about=about)
-        self.on_msg(self._answer)
+        super().__init__(step=step, layer=layer, head=head, cached=cached, _about=about)
+        self.on_msg(self._send_answer)
 
     # -- state -------------------------------------------------------------------------------
 
@@ -57,12 +68,12 @@ class Stepper(anywidget.AnyWidget):
 
     @property
     def frame(self) -> bytes:
-        """The picture as PNG bytes; all frames of a stepper are one size."""
+        """The picture as PNG bytes; all frames of a stepper have one size."""
         return self._frames.frame(*self._key)[0]
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of every frame as shown, in pixels."""
+        """Width and height of every frame on the screen, in pixels."""
         return self._frames.size
 
     @property
@@ -70,16 +81,19 @@ class Stepper(anywidget.AnyWidget):
         return self.cached, self.layer, self.head, self.step
 
     @traitlets.validate("step", "layer", "head", "cached")
-    def _check(self, proposal):
+    def _validate(self, proposal):
         name, value = proposal.trait.name, proposal.value
-        wrong = {
-            "step": lambda: _no_step(value, self._steps),
-            "layer": lambda: _no_layer(value, self.heads),
-            "head": lambda: _no_head(value, self.layer, self.heads),
-            "cached": lambda: _no_run(value, self.runs),
-        }[name]()
-        if wrong:
-            raise traitlets.TraitError(wrong)
+        try:
+            if name == "step":
+                check_step(value, self._steps)
+            elif name == "layer":
+                check_layer(value, self.heads)
+            elif name == "head":
+                check_head(value, self.layer, self.heads)
+            else:
+                check_switch(value, self.runs)
+        except ValueError as error:
+            raise traitlets.TraitError(str(error)) from None
         return value
 
     @traitlets.observe("layer")
@@ -88,43 +102,49 @@ class Stepper(anywidget.AnyWidget):
 
     # -- the browser -------------------------------------------------------------------------
 
-    def _answer(self, _, asked, buffers):
-        """Send what was asked for. What went wrong is shown too."""
-        if reply := self._reply(asked):
-            self.send(*reply)
+    def _send_answer(self, _, request, buffers):
+        if answer := self.answer(request):
+            self.send(*answer)
 
-    def _reply(self, asked: dict) -> tuple[dict, list[bytes]] | None:
-        """Message and pictures that answer what was asked, in JupyterLab and in a saved page.
+    def answer(self, request: dict) -> tuple[dict, list[bytes]] | None:
+        """The message and pictures that answer a request, in JupyterLab and in a saved page.
 
-        {"frame": [cached, layer, head, step]} asks for one frame and its cells, {"heads":
-        [cached, layer, step]} for all heads of a layer, each with its box in the picture.
+        {"frame": [cached, layer, head, step]} requests one frame and its cells, {"heads":
+        [cached, layer, step]} all heads of a layer, each with its box in the picture. A frame
+        that can't be drawn is answered with the error, which the widget shows.
         """
-        frame, heads = asked.get("frame"), asked.get("heads")
+        frame, heads = request.get("frame"), request.get("heads")
         if frame is None and heads is None:
             return None
         try:
             if frame is not None:
                 png, sentence = self._frames.frame(*frame)
-                return {**asked, "sentence": sentence, "cells": self._frames.cells(*frame)}, [png]
+                cells = self._frames.cells(*frame)
+                return {**request, "sentence": sentence, "cells": cells}, [png]
             png, sentence, boxes = self._frames.heads(*heads)
-            return {**asked, "sentence": sentence, "boxes": boxes}, [png]
+            return {**request, "sentence": sentence, "boxes": boxes}, [png]
         except Exception as error:
             step = (frame or heads)[-1]
-            fault = f"step {step} could not be drawn: {type(error).__name__}: {error}"
-            return {**asked, "error": fault}, []
+            message = f"step {step} could not be drawn: {type(error).__name__}: {error}"
+            return {**request, "error": message}, []
 
     def save(self, path) -> Path:
-        """Write this stepper as one web page that steps with no kernel and no network.
+        """Write this stepper as one web page that needs no kernel and no network.
 
-        It begins where the stepper stands, and holds up to six layers and heads, as many as fit.
+        The page starts at the stepper's own step, layer and head. It holds up to three layers and
+        two heads of each, as many as fit into about a megabyte.
 
         Raises:
-            ValueError: a name that does not end in .html.
-            OSError: it cannot be written there; what was there stays.
+            ValueError: the name doesn't end in .html.
+            OSError: the file can't be written; an older file of that name is left as it was.
+
+        >>> kv.stepper(run, step=1).save("mine.html").name
+        'mine.html'
         """
         return page.save(self, path)
 
     def close(self):
+        """Forget the frames and disconnect from the browser."""
         self._frames.clear()
         super().close()
 
@@ -134,21 +154,21 @@ class Stepper(anywidget.AnyWidget):
         return self.sentence
 
     def _repr_mimebundle_(self, **kwargs):
-        shown, looks = super()._repr_mimebundle_(**kwargs)
+        live, metadata = super()._repr_mimebundle_(**kwargs)
         try:
-            strip, of_strip = self._strip()._repr_mimebundle_()
-        except Exception as error:  # the widget says which step, and the others can be walked
-            return {**shown, "text/plain": f"{type(error).__name__}: {error}"}, looks
-        return {**strip, **shown, "text/plain": self.sentence}, {**of_strip, **looks}
+            still, of_still = self._draw_strip()._repr_mimebundle_()
+        except Exception as error:  # the widget still shows the steps that can be drawn
+            return {**live, "text/plain": f"{type(error).__name__}: {error}"}, metadata
+        return {**still, **live, "text/plain": self.sentence}, {**of_still, **metadata}
 
-    def _strip(self) -> picture.Picture:
-        """Steps around this one, of both runs where both are there."""
+    def _draw_strip(self) -> picture.Picture:
+        """The steps around this one, of both runs if there are two."""
         for many in STRIP:
             first = max(0, min(self.step - many // 2, self._steps - many))
             steps = range(first, min(first + many, self._steps))
-            if many * self.runs[self.cached][steps[-1]].visible <= ROOM:
+            if many * self.runs[self.cached][steps[-1]].visible <= STRIP_COLUMNS:
                 break
-        return picture.draw_filmstrip(
+        return figures.draw_filmstrip(
             self.runs.get(True, self.runs[self.cached]),
             uncached=self.runs[False] if len(self.runs) > 1 else None,
             steps=steps,
@@ -159,57 +179,62 @@ class Stepper(anywidget.AnyWidget):
 
 
 def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, beside=False) -> Stepper:
-    """Walk a recording step by step: buttons, slider, menus, and the arrow keys, Home and End.
+    """Move through a recording step by step: buttons, slider, menus, arrow keys, Home and End.
 
-    The result's `step`, `layer`, `head` and `cached` can be read and set; `sentence` and `frame`
-    (PNG bytes) follow. Where no widget runs, its cell shows some of the steps as a picture.
+    You can read and set `step`, `layer`, `head` and `cached` of the result; its `sentence` and
+    `frame` (PNG bytes) follow. Where no widget runs, the cell shows some of the steps as a picture.
 
     Args:
         run: a recording that kept attention.
-        uncached: a recording of the same prompt, as many steps, without a cache; a switch goes
-            from one to the other.
-        step, layer, head: where to begin, from 0; the first step, the first layer that was kept
-            and head 0 unless given.
+        uncached: a recording of the same prompt and the same number of steps without a cache; a
+            switch goes from one to the other.
+        step, layer, head: where to start, counted from 0. By default step 0, the first layer that
+            was kept, and head 0.
         sequence: which sequence of the batch.
-        beside: both recordings beside each other instead of a switch.
+        beside: show both recordings beside each other instead of a switch.
 
     Raises:
-        TypeError: not a recording.
-        ValueError: a recording without steps or attention, two that do not belong together, or no
-            such step, layer, head or sequence.
+        TypeError: `run` or `uncached` isn't a recording.
+        ValueError: a recording has no steps or no attention, the two recordings don't belong
+            together, or there is no such step, layer, head or sequence.
+
+    >>> walk = kv.stepper(run, uncached=uncached, step=2, layer=1)
+    >>> walk.head, walk.cached
+    (0, True)
     """
-    runs = {True: _walkable(run, "run"), False: _walkable(uncached, "uncached")}
+    check_recording("run", run)
     if uncached is None:
-        runs = {run[-1].cached: run}
         if beside:
             raise ValueError("beside=True: expected a second recording, stepper(run, uncached)")
+        runs = {run[-1].cached: run}
     else:
-        _check_pair(run, uncached)
+        check_recording("uncached", uncached)
+        check_pair(run, uncached)
+        runs = {True: run, False: uncached}
     heads = {
-        layer: weights.shape[1]
-        for layer, weights in sorted(run[0].attention.items())
-        if all(layer in each[0].attention for each in runs.values())
+        kept: weights.shape[1]
+        for kept, weights in sorted(run[0].attention.items())
+        if all(kept in each[0].attention for each in runs.values())
     }
     if not heads:
         raise ValueError("uncached: attention was kept of no layer that run kept, too")
-    layer = next(iter(heads)) if layer is None else layer
-    n_batch = run[0].token_ids.shape[0]
-    wrong = (
-        _not_whole({"step": step, "layer": layer, "head": head, "sequence": sequence})
-        or _no_step(step, len(run))
-        or _no_layer(layer, heads)
-        or _no_head(head, layer, heads)
-        or _out_of("sequence", sequence, "this recording has rows", range(n_batch))
+    step = check_step(step, len(run))
+    layer = next(iter(heads)) if layer is None else check_layer(layer, heads)
+    head = check_head(head, layer, heads)
+    return Stepper(
+        runs,
+        heads,
+        step=step,
+        layer=layer,
+        head=head,
+        cached=True in runs,
+        sequence=check_sequence(sequence, run[0].token_ids.shape[0]),
+        beside=beside,
     )
-    if wrong:
-        raise ValueError(wrong)
-    state = {"step": int(step), "layer": int(layer), "head": int(head), "cached": True in runs}
-    return Stepper(runs, heads, sequence=int(sequence), beside=beside, **state)
 
 
-def _walkable(run, name: str):
-    if run is None and name == "uncached":
-        return None
+def check_recording(name: str, run) -> None:
+    """TypeError or ValueError for what a stepper can't show."""
     if not isinstance(run, Run):
         raise TypeError(
             f"{name}: expected a recording, as `with kv.record(model) as run:` makes one, "
@@ -221,10 +246,10 @@ def _walkable(run, name: str):
         raise ValueError(
             f"{name}: attention was not kept in this recording: record(..., keep=('attention',))"
         )
-    return run
 
 
-def _check_pair(run: Run, uncached: Run) -> None:
+def check_pair(run: Run, uncached: Run) -> None:
+    """ValueError for two recordings that don't show the same prompt with and without a cache."""
     if len(run) != len(uncached):
         raise ValueError(
             f"expected two recordings of one length: run has {len(run)} steps, "
@@ -236,40 +261,38 @@ def _check_pair(run: Run, uncached: Run) -> None:
     if uncached[-1].held_before:
         raise ValueError(
             f"uncached: expected a recording without a cache, and its last step read "
-            f"{uncached[-1].held_before} keys from one; stepper(cached, uncached)"
+            f"{uncached[-1].held_before} keys from one; stepper(run, uncached)"
         )
 
 
-def _out_of(name: str, value: int, has: str, there: Sequence[int]) -> str:
-    return "" if value in there else f"{name} {value}: {has} {_listed(there)}"
+def check_step(step, n_steps: int) -> int:
+    return _check_among("step", step, "this recording has steps", range(n_steps))
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def check_layer(layer, heads: dict[int, int]) -> int:
+    return _check_among("layer", layer, "attention was kept of layers", list(heads))
+
+
+def check_head(head, layer: int, heads: dict[int, int]) -> int:
+    return _check_among("head", head, f"layer {layer} has heads", range(heads[layer]))
+
+
+def check_sequence(sequence, batch_size: int) -> int:
+    return _check_among("sequence", sequence, "this recording has sequences", range(batch_size))
+
+
+def check_switch(cached: bool, runs: dict[bool, Run]) -> None:
+    if cached not in runs:
+        kind = "with" if True in runs else "without"
+        raise ValueError(f"cached={cached}: this stepper's recording is {kind} a cache")
+
+
+def _check_among(name: str, value, has: str, numbers: Sequence[int]) -> int:
+    value = check_whole(name, value)
+    if value in numbers:
+        return value
     first, last = numbers[0], numbers[-1]
+    known = ", ".join(map(str, numbers))
     if len(numbers) == last - first + 1:
-        return f"{first} to {last}" if last > first else f"{first} only"
-    return ", ".join(map(str, numbers))
-
-
-def _no_step(step: int, n: int) -> str:
-    return _out_of("step", step, "this recording has steps", range(n))
-
-
-def _no_layer(layer: int, heads: dict[int, int]) -> str:
-    return _out_of("layer", layer, "attention was kept of layers", list(heads))
-
-
-def _no_head(head: int, layer: int, heads: dict[int, int]) -> str:
-    return _out_of("head", head, f"layer {layer} has heads", range(heads[layer]))
-
-
-def _no_run(cached: bool, runs: dict) -> str:
-    there = "with" if True in runs else "without"
-    return "" if cached in runs else f"cached={cached}: this stepper's recording is {there} a cache"
-
-
-def _not_whole(given: dict) -> str:
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            return f"{name}: expected a whole number, and got {value!r}"
-    return ""
+        known = f"{first} to {last}" if last > first else f"{first} only"
+    raise ValueError(f"{name} {value}: {has} {known}")

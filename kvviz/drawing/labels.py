@@ -1,0 +1,96 @@
+"""Label a square: its tokens over the keys, beside the queries, and under values that moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+import numpy as np
+
+from kvviz.drawing import fonts, style
+from kvviz.drawing.marks import Canvas, measure_cell, write
+from kvviz.drawing.square_drawing import GAP, get_thickness
+from kvviz.recording.square import Square
+
+
+def draw_labels(
+    ax: Canvas, square: Square, *, start=0, gap: float = GAP, rows=True, room=66
+) -> list:
+    """Tokens over the keys and beside the queries, the newest bold; crowded labels are thinned.
+
+    `room` is the longest a label may be, in pixels; longer ones are cut.
+    """
+    cell, newest = measure_cell(ax), square.newest
+    size, turn = _choose_size(cell)
+    over = -gap / cell - get_thickness(cell)
+    own = -1 if newest is None else square.own_column(newest)
+    owners: dict[int, list[int]] = {}
+    for r, position in enumerate(square.row_positions if rows else ()):
+        owners.setdefault(square.own_column(r), []).append(position)
+    artists = []
+    for j in _thin_out(range(start, square.n_filled), own, cell):
+        faint = square.column_states[j] in ("pad", "dropped")
+        color = style.FAINT if faint else style.TEXT
+        words, font = fonts.make_label(
+            square.tokens[j], bold=j == own, size=size, width=room * 0.75
+        )
+        artists.append(
+            write(
+                ax,
+                j - start + 0.5 + (4 if turn < 90 else 3.5) / cell,
+                over - 6 / cell,
+                words,
+                font=font,
+                color=color,
+                rotation=turn,
+                rotation_mode="anchor",
+                va="baseline",
+                gid=f"column:{j}",
+            )
+        )
+        for p in owners.get(j, ()):
+            x, y, gid = over - 9 / cell, p - start + 0.5, f"row:{p}"
+            artists.append(write(ax, x, y, words, font=font, color=color, ha="right", gid=gid))
+    return artists
+
+
+def draw_value_labels(
+    ax: Canvas, square: Square, *, span: int, start=0, gap: float = GAP, room=66
+) -> list:
+    """Tokens under the values that belong to another token than the key above them."""
+    cell = measure_cell(ax)
+    size, turn = _choose_size(cell)
+    right, down = np.cos(np.radians(turn)) / cell, np.sin(np.radians(turn)) / cell
+    under = span + gap / cell + get_thickness(cell) + 10 / cell
+    moved = [j for j in square.moved_values if j >= start and square.value_tokens[j]]
+    artists = []
+    for j in _thin_out(moved, moved[-1] if moved else 0, cell):
+        words, font = fonts.make_label(square.value_tokens[j], size=size, width=room * 0.75)
+        long = fonts.measure(words, font) / 0.75
+        artists.append(
+            write(
+                ax,
+                j - start + 0.5 + 3.5 / cell - long * right,
+                under + long * down,
+                words,
+                font=font,
+                color=style.VALUES,
+                rotation=turn,
+                rotation_mode="anchor",
+                va="baseline",
+                gid=f"value:{j}",
+            )
+        )
+    return artists
+
+
+def _choose_size(cell: float) -> tuple[float, float]:
+    """Points and degrees of the labels over cells of `cell` pixels."""
+    return (style.LABEL, 55) if cell >= 16 else (7.5, 65) if cell >= 11 else (7, 90)
+
+
+def _thin_out(columns: Sequence[int], newest: int, cell: float) -> list[int]:
+    """The columns whose labels have room beside each other, the newest among them."""
+    every = ceil(8.7 / cell)
+    kept = [j for j in columns if (newest - j) % every == 0 and abs(newest - j) >= every]
+    return sorted({*kept, *(j for j in columns if j == newest)})

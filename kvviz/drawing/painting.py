@@ -1,0 +1,95 @@
+"""Paint a plan: every square with its labels and words, over one legend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from kvviz.drawing import labels, layout, legend, marks, sentences, style
+from kvviz.drawing import square_drawing as drawing
+from kvviz.drawing.layout import Panel, Plan
+from kvviz.drawing.marks import Canvas, write
+from kvviz.recording.square import Square
+
+
+def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
+    """The picture as a figure: an Axes for each square, and the legend's Axes last.
+
+    The first `veil` columns and rows are pale.
+    """
+    width, height = plan.width, plan.height
+    figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
+    wide, tall = plan.panel_width / width, plan.panel_height / height
+    axes = []
+    for i in range(len(plan.panels)):
+        left, bottom = plan.corner(i)
+        axes.append(figure.add_axes((left / width, bottom / height, wide, tall)))
+    paint(plan, axes, veil=veil)
+    box = (10 / width, 8 / height, 1 - 20 / width, legend.LINE * plan.legend_lines / height)
+    ax = figure.add_axes(box)
+    legend.draw_legend(ax, plan.states, width=width - 20, lines=plan.legend_lines)
+    return figure
+
+
+def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
+    """Draw every square with its labels and words, each on its own blank canvas."""
+    cell, span, start, gap = plan.cell, plan.span, plan.start, plan.gap
+    side, top = (plan.panel_width / cell - span) / 2, (plan.above + plan.edge) / cell
+    low = plan.panel_height / cell - top - span
+    for panel, ax in zip(plan.panels, canvases, strict=True):
+        square = panel.square
+        drawing.set_frame(ax, span, left=side, right=side, top=top, bottom=low)
+        drawing.draw_later(ax, square, span=span, start=start, gap=gap)
+        drawing.draw_attention(ax, square, start=start)
+        drawing.draw_keys_and_values(ax, square, span=span, start=start, gap=gap, names=panel.named)
+        drawing.draw_queries_and_outputs(
+            ax, square, span=span, start=start, gap=gap, names=not plan.small
+        )
+        if veil > start:
+            drawing.draw_veil(ax, veil - start, span)
+        labels.draw_labels(
+            ax, square, start=start, gap=gap, rows=not plan.small, room=plan.above - 16
+        )
+        labels.draw_value_labels(ax, square, span=span, start=start, gap=gap)
+        _write_under(ax, plan, panel)
+        if not plan.small:
+            _write_corners(ax, plan, square)
+
+
+def _write_under(ax: Canvas, plan: Plan, panel: Panel) -> None:
+    """Title and the lines under it, centred under the square."""
+    cell, x = plan.cell, plan.span / 2
+    y = plan.span + plan.below / cell
+    title_size, size, first = style.TITLE, style.NUMBERS, 23
+    if plan.small:
+        title_size, size, first = style.NUMBERS, style.SMALL, 17
+    write(ax, x, y + 20 / cell, panel.title, size=title_size, bold=True, ha="center")
+    for k, (line, color) in enumerate(panel.notes):
+        down = (20 + first + layout.LINE * k) / cell
+        write(ax, x, y + down, line, size=size, color=color, ha="center")
+
+
+def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
+    """Which square this is, on the top left; how much the cache holds, at the end of the keys."""
+    cell, top = plan.cell, (plan.above + plan.edge) / plan.cell
+    if held := sentences.describe_held(square):
+        middle = -plan.gap / cell - drawing.get_thickness(cell) / 2
+        for words, down in ((held, -5), ("held", 8)):
+            x, y = plan.span + 7 / cell, down / cell + middle
+            write(ax, x, y, words, size=style.SMALL, color=style.QUIET)
+    words = f"step {square.step}", f"layer {square.layer}", f"head {square.head}"
+    for k, line in enumerate(words):
+        y = (12 + 14 * k) / cell - top
+        write(ax, -9 / cell, y, line, size=style.SMALL, ha="right", color=style.QUIET)
+
+
+def find_first_cell(ax: Axes) -> list[float]:
+    """Left, top and width of a square's first cell, in pixels of the picture as shown."""
+    ax.apply_aspect()
+    figure = ax.get_figure()
+    scale = style.PIXELS / figure.dpi
+    x, y = ax.transData.transform((0, 0)) * scale
+    height = figure.get_figheight() * style.PIXELS
+    return [round(float(number), 2) for number in (x, height - y, marks.measure_cell(ax))]

@@ -1,0 +1,48 @@
+"""Every bench runs: here in its smallest form and on a small model, whatever it measures."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import kvviz as kv
+from benchmarks.__main__ import find
+from tools.notebooks import ROOT
+
+SMALLEST = {
+    "first_picture": {"rounds": 1},
+    "forge": {"rounds": 1, "n_new": 2},
+    "pictures": {"n_new": 3},
+    "recording": {"rounds": 1, "n_new": 2},
+    "stepper": {"n_new": 2, "n_long": 2, "n_heads": 1, "clicks": False},  # clicks: test_browser
+    "time_it": {},
+}
+
+
+@pytest.fixture
+def small_model(monkeypatch, default_model):
+    """Instead of the course's model: as many layers as the benches ask for, and its tokenizer."""
+    torch.manual_seed(0)
+    tokenizer = default_model[1]
+    sizes = dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=3)
+    rest = dict(intermediate_size=20, num_hidden_layers=14, tie_word_embeddings=True)
+    config = LlamaConfig(**sizes, **rest, vocab_size=len(tokenizer))
+    model = LlamaForCausalLM(config).eval()
+    monkeypatch.setattr(kv, "load_model", lambda: (model, tokenizer))
+
+
+@pytest.mark.parametrize("name", find())
+def test_each_bench_runs(name, small_model, capsys):
+    bench = import_module(f"benchmarks.{name}")
+    assert bench.main(**SMALLEST[name]) in (True, False)
+    assert any(character.isdigit() for character in capsys.readouterr().out)
+
+
+def test_an_unknown_bench_is_named_with_those_there_are():
+    command = [sys.executable, "-m", "benchmarks", "nonsense"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"no benchmark nonsense; there are {', '.join(find())}" in done.stderr

@@ -1,0 +1,89 @@
+"""Imports go one way: what shows and judges imports what records and counts, never the reverse."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tools import rooms
+
+# Each folder -> the folders, or the single modules of one, that it may import; all may import the
+# modules beside the folders.
+ALLOWED = {
+    "exercises": ["checking", "recording"],
+    "checking": ["recording"],
+    "widgets": ["drawing", "recording.square", "recording.run"],
+    "drawing": ["recording.square"],
+    "recording": [],
+    rooms.TOP: [],
+}
+# These are read by everything and import nothing of kvviz but one another.
+LEAVES = ["arguments", "count", "files", "layer_caches", "progress", "tokens"]
+
+
+@pytest.fixture(scope="module")
+def imports():
+    return rooms.imports()
+
+
+def upward(imports):
+    """Imports that the rule does not allow."""
+    found = []
+    for module, others in imports.items():
+        own = rooms.folder(module)
+        for other in others:
+            named, there = other.removeprefix("kvviz."), rooms.folder(other)
+            if there not in (own, rooms.TOP) and not {named, there} & {*ALLOWED[own]}:
+                found.append(f"{module} imports {other}")
+    return sorted(found)
+
+
+def test_every_folder_is_in_the_rule():
+    folders = {path.parent.name for path in rooms.PACKAGE.rglob("__init__.py")}
+    assert ALLOWED.keys() == folders, "a new folder needs a line above, and one in CONTRIBUTING.md"
+
+
+def test_no_import_goes_up(imports):
+    assert upward(imports) == [], rooms.picture()
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_what_everything_reads_imports_nothing_of_the_folders(imports, name):
+    assert {*imports[f"kvviz.{name}"]} <= {f"kvviz.{leaf}" for leaf in LEAVES}
+
+
+def test_no_module_imports_itself_by_a_detour(imports):
+    assert rooms.circle(imports) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("count", "from kvviz.drawing.square import draw_square"),
+        ("recording/run", "def show(self):\n    from kvviz.drawing import picture"),
+        ("drawing/marks", "import kvviz.widgets.page"),
+        ("checking/loop", "from kvviz.exercises import feedback"),
+        ("drawing/marks", "from kvviz.recording import recorder"),
+    ],
+)
+def test_an_import_that_goes_up_is_seen_even_inside_a_function(tmp_path, module, line):
+    for path in rooms.PACKAGE.rglob("*.py"):
+        copy = tmp_path / "kvviz" / path.relative_to(rooms.PACKAGE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text("")
+    (tmp_path / f"kvviz/{module}.py").write_text(line)
+    (found,) = upward(rooms.imports(tmp_path / "kvviz"))
+    assert found.startswith(f"kvviz.{module.replace('/', '.')} imports kvviz.")
+
+
+def test_a_circle_is_seen_and_the_picture_names_each_folder(imports):
+    assert rooms.circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    lines = rooms.picture().splitlines()
+    assert [line.split()[0] for line in lines if line] and len(lines) == len(ALLOWED)
+    assert lines[-1] == rooms.TOP
+
+
+def test_recording_loads_no_drawing_library():
+    code = "import kvviz.recording.recorder, sys; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
