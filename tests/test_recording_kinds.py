@@ -11,6 +11,7 @@ import zoo
 from transformers import AttentionInterface, DynamicCache, QuantizedCache, StaticCache
 
 from kvviz.drawing.figures import draw_step
+from kvviz.drawing.sentences import list_numbers, percent
 from kvviz.forge import Forge, KVCache
 from kvviz.recording.recorder import record
 from kvviz.recording.step import KEEP
@@ -429,12 +430,15 @@ def test_a_square_says_how_much_weight_went_to_no_column():
     square = run[2].square(1, 0)
     assert square.left_over(0) == pytest.approx(1 - np.nansum(square.weights[0]), abs=1e-6)
     assert 0.01 < square.left_over(0) < 0.99
+    said = f"{percent(square.left_over(0))}% of its attention goes to a sink, which is no column"
+    assert said in draw_step(run, step=2, layer=1).sentence and said in list_numbers(square)
 
 
 def test_without_a_sink_no_weight_is_left_over(llama):
     with record(llama) as run:
         llama(small.prompt(6))
     assert [run[0].square(1, 0).left_over(row) for row in range(6)] == [0.0] * 6
+    assert "sink" not in draw_step(run).sentence
     with record(llama, keep=()) as run:
         llama(small.prompt(6))
     assert run[0].square(1, 0).left_over(0) is None
