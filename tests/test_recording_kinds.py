@@ -12,6 +12,7 @@ from transformers import AttentionInterface, DynamicCache, QuantizedCache, Stati
 
 from kvviz.drawing.figures import draw_step
 from kvviz.drawing.sentences import list_numbers, percent
+from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
 from kvviz.recording.recorder import record
 from kvviz.recording.step import KEEP
@@ -418,6 +419,19 @@ def test_halves_of_a_layers_values_are_refused_when_asked_for():
     assert run.rows == [4]
     with record(model, keep=("values",)), pytest.raises(ValueError, match="keep neither values"):
         model(small.prompt(4))
+
+
+def test_weights_of_fewer_columns_than_keys_are_refused():
+    fault = GALLERY["own key left out"]
+    forge, cache = fault.forge_class.small(), fault.cache_class(4)
+    with record(forge) as run:
+        forge(small.prompt(3), cache)
+        with pytest.raises(ValueError, match=r"\(rows, columns\) \(1, 3\), where .* \(1, 4\)"):
+            forge(small.prompt(1), cache)
+    assert run.rows == [3]
+    with record(forge, keep=()) as run:  # counts can be told
+        forge(small.prompt(3), fault.cache_class(4))
+    assert run.rows == [3]
 
 
 # -- sinks -------------------------------------------------------------------------------------

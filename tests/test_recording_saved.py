@@ -73,7 +73,7 @@ def test_a_run_is_read_back_as_it_was(build, loop, keep, tmp_path):
     check_read_back(run, tmp_path)
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("name", [name for name in GALLERY if name != "own key left out"])
 def test_a_run_of_a_broken_cache_is_read_back_as_it_was(name, tmp_path):
     fault = GALLERY[name]
     forge, cache = fault.forge_class.small(), fault.cache_class(4)

@@ -75,6 +75,7 @@ class ForwardPass:
             refuse(self.opened.model, f"its layer {layer} does not give back its weights")
         given = {"queries": query, "keys": key, "values": value, "outputs": output}
         if weights is not None:
+            self._check_weights(layer, weights)
             given["attention"] = weights
             self.gaps[layer] = _measure_gap(weights, value, output)
             self._keep("allowed", layer, self._copy_mask(mask, weights))
@@ -97,6 +98,16 @@ class ForwardPass:
             )
         if expected[1] < self.before.get(layer, 0) + fed:
             refuse(self.opened.model, f"its layer {layer} does not attend to the last positions")
+
+    def _check_weights(self, layer, weights):
+        """Refuse weights of which it isn't known which row and column each belongs to."""
+        shape, expected = tuple(weights.shape[-2:]), (self.rows[layer], self.columns[layer])
+        if shape != expected:
+            refuse(
+                self.opened.model,
+                f"its layer {layer} gives weights of (rows, columns) {shape}, where (queries, "
+                f"keys) are {expected}",
+            )
 
     def _check_second_half(self, layer, query, key):
         """Refuse a layer that attends again, except with the same weights and other values."""
@@ -159,17 +170,7 @@ class ForwardPass:
         if "logits" in self.keep and logits is not None:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
         position_ids = self._read_positions()
-        keys, values = map(take_witness, self._attended[self._choose_witness()][1:])
-        self.run.reserve(4 * keys.numel() + 2 * values.numel())  # one of each value's two numbers
-        lineage = history.trace(
-            Pass(
-                token_ids=self.token_ids,
-                position_ids=position_ids,
-                held=self.held_before,
-                keys=keys,
-                values=values,
-            )
-        )
+        lineage = self._trace(position_ids, history)
         return Step(
             index=len(self.run),
             token_ids=self.token_ids,
@@ -188,6 +189,19 @@ class ForwardPass:
             run=self.run,
             label=self.run.label,
         )
+
+    def _trace(self, position_ids, history):
+        """Where this pass's rows and columns came from."""
+        keys, values = map(take_witness, self._attended[self._choose_witness()][1:])
+        self.run.reserve(4 * keys.numel() + 2 * values.numel())  # one of each value's two numbers
+        now = Pass(
+            token_ids=self.token_ids,
+            position_ids=position_ids,
+            held=self.held_before,
+            keys=keys,
+            values=values,
+        )
+        return history.trace(now)
 
     def _choose_witness(self):
         """The layer whose keys tell where columns came from: the deepest that has no window.
