@@ -113,6 +113,35 @@ def test_compiled_code_is_recorded_as_it_is_written():
     assert states(run[2]) == ("read",) * 6 + ("new", "empty")
 
 
+def test_a_model_in_the_wrapper_of_torch_compile_is_recorded():
+    model = torch.compile(small.llama(), backend="eager")
+    with record(model) as run:
+        small.cached_loop(model, small.prompt(5), 3)
+    assert run.rows == [5, 1, 1]
+
+
+def test_a_pass_that_was_interrupted_is_no_step_and_the_next_one_is(llama):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with record(llama) as run:
+        handle = llama.model.layers[1].register_forward_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            llama(small.prompt(5))
+        handle.remove()
+        llama(small.prompt(4))
+        llama(small.prompt(3))
+    assert run.rows == [4, 3]
+
+
+def test_logits_are_kept_from_a_tuple_too(llama):
+    with record(llama, keep=("logits",)) as run:
+        out = llama(small.prompt(5), return_dict=False)
+        llama.model(small.prompt(5), return_dict=False)
+    torch.testing.assert_close(run[0].logits, out[0][:, -1])
+    assert "logits" not in run[1].kept
+
+
 # -- masks and towers --------------------------------------------------------------------------
 
 

@@ -166,7 +166,7 @@ class ForwardPass:
         """
         cache, n_layers = cache_state.find_cache(output, self.cache), self.opened.n_layers
         self._check_all_seen(cache)
-        logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
+        logits = _find_logits(output, self.opened.model.config)
         if "logits" in self.keep and logits is not None:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
         position_ids = self._read_positions()
@@ -229,6 +229,14 @@ class ForwardPass:
         if mask is None or mask.ndim != 2:
             return None
         return mask[:, : self.held_before + self.fed].cpu() == 0
+
+
+def _find_logits(output, config):
+    """(B, Tq, vocabulary) from what a forward pass gave back; None if it has none."""
+    if isinstance(output, tuple):  # with return_dict=False
+        sizes = (getattr(config, "vocab_size", None),)
+        return next((part for part in output if getattr(part, "shape", ())[-1:] == sizes), None)
+    return output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
 
 
 def _measure_gap(weights, value, output):

@@ -26,6 +26,7 @@ def open_model(model) -> LibraryModel | ForgeModel:
         TypeError: neither a model of `transformers` nor a forge.
         ValueError: a model that cannot be recorded, or is being recorded already.
     """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile put its wrapper around
     if isinstance(model, PreTrainedModel):
         return LibraryModel(model)
     if all(hasattr(model, name) for name in ("attend", "positions", "register_forward_hook")):

@@ -91,7 +91,9 @@ class _Recorder:
 
     def _begin(self, module, args, kwargs):
         if _under_way and _under_way[-1].recorder is self:
-            return  # the decoder inside the language model: the same forward pass
+            if _under_way[-1].module is not module:
+                return  # the decoder inside the language model: the same forward pass
+            _under_way.pop()  # it was interrupted: no hook runs after that
         forward = error = None
         try:
             given = hooks.name_arguments(module, args, kwargs)
