@@ -18,14 +18,17 @@ def find_cache(output, given):
     return next((part for part in parts if isinstance(part, Cache)), given)
 
 
-def _list_layers(cache, n_layers):
-    """The cache's layers by number: objects of the library, or entries of the forge's cache."""
-    if cache is None:
-        return {}
+def _list_layers(cache) -> dict[int, object]:
+    """The layers of a cache of the library, by number; of any other cache, none."""
     if isinstance(cache, EncoderDecoderCache):
         cache = cache.self_attention_cache
-    if isinstance(cache, Cache):
-        return dict(enumerate(cache.layers))
+    return dict(enumerate(cache.layers)) if isinstance(cache, Cache) else {}
+
+
+def _list_entries(cache, n_layers) -> dict[int, object]:
+    """What another cache gives for each layer, as the forge's gives (keys, values)."""
+    if cache is None or isinstance(cache, Cache):
+        return {}
     if hasattr(cache, "get"):
         return {n: entry for n in range(n_layers) if (entry := cache.get(n)) is not None}
     raise TypeError(
@@ -36,31 +39,29 @@ def _list_layers(cache, n_layers):
 
 def count_held(cache, n_layers: int) -> dict[int, int]:
     """Tokens that each layer with keys and values has taken in so far, as plain ints."""
-    held = {}
-    for n, layer in _list_layers(cache, n_layers).items():
-        if isinstance(layer, tuple):  # the forge's (keys, values), each (B, G, held, D)
-            held[n] = layer[0].shape[2]
-        elif hasattr(layer, "get_seq_length"):
-            held[n] = int(layer.get_seq_length())
-    return held
+    layers, entries = _list_layers(cache).items(), _list_entries(cache, n_layers).items()
+    held = {n: int(each.get_seq_length()) for n, each in layers if hasattr(each, "get_seq_length")}
+    pairs = {n: each for n, each in entries if isinstance(each, tuple) and len(each) == 2}
+    # Keys are (B, G, held, D).
+    keys = {n: pair[0] for n, pair in pairs.items() if isinstance(pair[0], torch.Tensor)}
+    return held | {n: each.shape[-2] for n, each in keys.items()}
 
 
-def count_columns(cache, n_layers: int, fed: int) -> dict[int, tuple[int, int]]:
+def count_columns(cache, fed: int) -> dict[int, tuple[int, int]]:
     """How many columns each layer of the library's cache will have, and where the last one ends."""
     columns = {}
-    for n, layer in _list_layers(cache, n_layers).items():
+    for n, layer in _list_layers(cache).items():
         if hasattr(layer, "get_mask_sizes"):
             n_columns, first = map(int, layer.get_mask_sizes(fed))
             columns[n] = n_columns, first + n_columns
     return columns
 
 
-def list_written(cache, n_layers: int) -> dict[int, str | None]:
+def list_written(cache) -> dict[int, str | None]:
     """The layers of the library's cache that hold keys, and what is odd about how they do."""
     written = {}
-    for n, layer in _list_layers(cache, n_layers).items():
-        keys = getattr(layer, "keys", None)
-        if isinstance(layer, tuple) or not isinstance(keys, torch.Tensor):
+    for n, layer in _list_layers(cache).items():
+        if not isinstance(keys := getattr(layer, "keys", None), torch.Tensor):
             continue
         written[n] = None
         if getattr(layer, "is_sliding", False):
@@ -70,10 +71,9 @@ def list_written(cache, n_layers: int) -> dict[int, str | None]:
     return written
 
 
-def count_slots(cache, n_layers: int) -> int | None:
+def count_slots(cache) -> int | None:
     """How many tokens a preallocated cache has room for; None for one that grows or slides."""
-    layers = _list_layers(cache, n_layers).values()
-    layers = [layer for layer in layers if hasattr(layer, "get_seq_length")]
+    layers = [each for each in _list_layers(cache).values() if hasattr(each, "get_seq_length")]
     full = [int(layer.get_max_length()) for layer in layers if not layer.is_sliding]
     room = max(full, default=-1)
     return room if room > 0 else None
@@ -81,10 +81,13 @@ def count_slots(cache, n_layers: int) -> int | None:
 
 def count_bytes(cache, n_layers: int) -> int | None:
     """Bytes of all tensors in the cache; None if it holds tokens, but no tensors can be found."""
-    root = cache if isinstance(cache, Cache) else list(_list_layers(cache, n_layers).values())
+    if isinstance(cache, Cache):
+        root, is_empty = cache, not any(count_held(cache, n_layers).values())
+    else:
+        root = [*_list_entries(cache, n_layers).values()]
+        is_empty = not root
     n_bytes = sum(tensor.nbytes for tensor in _list_tensors(root))
-    is_known = n_bytes or not any(count_held(cache, n_layers).values())
-    return n_bytes if is_known else None
+    return n_bytes if n_bytes or is_empty else None
 
 
 _NO_PARTS = (torch.nn.Module, PreTrainedConfig, type, types.ModuleType, types.FunctionType)

@@ -7,7 +7,7 @@ from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING
 
 from kvviz.recording import cache_state
 from kvviz.recording.lineage import History, Pass
-from kvviz.recording.refusal import refuse
+from kvviz.recording.refusal import Guard
 from kvviz.recording.run import Run
 from kvviz.recording.step import Step
 from kvviz.recording.witness import take_witness
@@ -44,14 +44,14 @@ class ForwardPass:
         self.cache = given.get("cache", given.get("past_key_values"))
         self.before = cache_state.count_held(self.cache, opened.n_layers)
         self.held_before = max(self.before.values(), default=0)
-        self._expected = cache_state.count_columns(self.cache, opened.n_layers, self.fed)
+        self._guard = Guard(opened, self.cache, self.before, self.fed, keep)
         self.rows: dict[int, int] = {}
         self.columns: dict[int, int] = {}
         self.kept: dict[str, dict[int, torch.Tensor]] = {}
         self.gaps: dict[int, float] = {}
         self._masks: dict[tuple, tuple] = {}
         self._positions: torch.Tensor | None = None
-        self._attended: dict[int, tuple] = {}  # query, key and value of each layer
+        self._entries: dict[int, tuple] = {}  # key and value of each layer
 
     @property
     def fed(self) -> int:
@@ -62,80 +62,24 @@ class ForwardPass:
 
         query and output (B, H, Tq, D), key and value (B, G, Tk, D), weights (B, H, Tq, Tk) or None.
         """
-        if layer in self._attended:
-            return self._check_second_half(layer, query, key)
-        self._attended[layer] = query, key, value
-        self._check_columns(layer, key.shape[-2])
+        if self._guard.has_attended(layer, query, key):
+            return
+        self._guard.check_columns(layer, key.shape[-2])
         self.rows[layer], self.columns[layer] = query.shape[-2], key.shape[-2]
+        self._entries[layer] = key, value
         if self._positions is None:
             self._positions = positions
         if layer not in self.layers:
             return
-        if "attention" in self.keep and weights is None:
-            refuse(self.opened.model, f"its layer {layer} does not give back its weights")
         given = {"queries": query, "keys": key, "values": value, "outputs": output}
-        if weights is not None:
-            self._check_weights(layer, weights)
+        if "attention" in self.keep:
+            self._guard.check_weights(layer, weights, (query.shape[-2], key.shape[-2]))
             given["attention"] = weights
             self.gaps[layer] = _measure_gap(weights, value, output)
             self._keep("allowed", layer, self._copy_mask(mask, weights))
         for name in self.keep:
             if name in given:
                 self._keep(name, layer, self._copy(given[name]))
-
-    def _check_columns(self, layer, n_columns):
-        """Refuse columns that are not the last positions, of those held and those fed."""
-        fed, expected = self.fed, self._expected.get(layer)
-        if self.cache is None and not self.opened.is_forge:
-            expected = fed, fed
-        if expected is None:  # a forge's layer, or one that uses the keys of another
-            return
-        if n_columns != expected[0]:
-            refuse(
-                self.opened.model,
-                f"its layer {layer} attends to {n_columns} keys, where {expected[0]} positions "
-                "are held or fed",
-            )
-        if expected[1] < self.before.get(layer, 0) + fed:
-            refuse(self.opened.model, f"its layer {layer} does not attend to the last positions")
-
-    def _check_weights(self, layer, weights):
-        """Refuse weights of which it isn't known which row and column each belongs to."""
-        shape, expected = tuple(weights.shape[-2:]), (self.rows[layer], self.columns[layer])
-        if shape != expected:
-            refuse(
-                self.opened.model,
-                f"its layer {layer} gives weights of (rows, columns) {shape}, where (queries, "
-                f"keys) are {expected}",
-            )
-
-    def _check_second_half(self, layer, query, key):
-        """Refuse a layer that attends again, except with the same weights and other values."""
-        first = self._attended[layer]
-        if first[0] is not query or first[1] is not key:
-            refuse(
-                self.opened.model,
-                f"its layer {layer} attends more than once in one forward pass",
-            )
-        if {"values", "outputs"} & set(self.keep):
-            refuse(
-                self.opened.model,
-                f"its layer {layer} blends its values in two halves: keep neither values nor "
-                "outputs",
-            )
-
-    def _check_all_seen(self, cache):
-        """Refuse a pass with a layer that holds keys, and whose attention was not seen."""
-        if not self._attended:
-            refuse(self.opened.model)
-        written = cache_state.list_written(cache, self.opened.n_layers)
-        if unseen := sorted(written.keys() - self._attended.keys()):
-            names = ", ".join(map(str, unseen))
-            refuse(
-                self.opened.model, f"layers {names} of its cache hold keys that none attended to"
-            )
-        if odd := next(filter(None, written.values()), None):
-            refuse(self.opened.model, odd)
 
     def _keep(self, name, layer, tensor):
         self.kept.setdefault(name, {})[layer] = tensor
@@ -165,7 +109,7 @@ class ForwardPass:
             ValueError: something in this pass could not be seen.
         """
         cache, n_layers = cache_state.find_cache(output, self.cache), self.opened.n_layers
-        self._check_all_seen(cache)
+        self._guard.check_end(cache)
         logits = _find_logits(output, self.opened.model.config)
         if "logits" in self.keep and logits is not None:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
@@ -179,7 +123,7 @@ class ForwardPass:
             before=self.before,
             after=cache_state.count_held(cache, n_layers),
             bytes=cache_state.count_bytes(cache, n_layers),
-            slots=cache_state.count_slots(cache, n_layers),
+            slots=cache_state.count_slots(cache),
             rows_by_layer=self.rows,
             columns_by_layer=self.columns,
             pads=self._read_pads(),
@@ -192,7 +136,7 @@ class ForwardPass:
 
     def _trace(self, position_ids, history):
         """Where this pass's rows and columns came from."""
-        keys, values = map(take_witness, self._attended[self._choose_witness()][1:])
+        keys, values = map(take_witness, self._entries[self._choose_witness()])
         self.run.reserve(4 * keys.numel() + 2 * values.numel())  # one of each value's two numbers
         now = Pass(
             token_ids=self.token_ids,
@@ -210,8 +154,8 @@ class ForwardPass:
         """
         kinds = getattr(self.opened.config, "layer_types", None) or []
         slides = [getattr(DYNAMIC_LAYER_TYPE_MAPPING.get(k), "is_sliding", False) for k in kinds]
-        full = [n for n in self._attended if n >= len(slides) or not slides[n]]
-        return max(full or self._attended)
+        full = [n for n in self._entries if n >= len(slides) or not slides[n]]
+        return max(full or self._entries)
 
     def _read_positions(self):
         """(B, Tq) int64: the positions given to attention, else those that follow the cache."""

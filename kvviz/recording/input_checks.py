@@ -51,7 +51,7 @@ def _check_room(forward, opened):
             f"attention_mask covers {mask.shape[1]} positions, but {held} tokens are held and "
             f"{fed} fed: expected {held + fed}"
         )
-    slots = cache_state.count_slots(forward.cache, opened.n_layers)
+    slots = cache_state.count_slots(forward.cache)
     if slots is not None and held + fed > slots:
         raise ValueError(
             f"the cache has {slots} slots, {held} of them filled: {fed} more tokens do not fit"
