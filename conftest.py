@@ -1,4 +1,4 @@
-"""What holds for every test, a notebook's cells included."""
+"""Settings for all tests, including those of the notebooks' cells."""
 
 import atexit
 import os
@@ -11,17 +11,17 @@ from queue import Empty
 import pytest
 from nbval import kernel, plugin
 
-PATIENCE = 600  # seconds, where a busy machine is waited for: only what hangs takes as long
-# What takes longest comes first, so that no worker begins it when the others are nearly done.
+PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
+# The slowest files come first, so that no worker starts one when the others are nearly done.
 LONGEST = ["tests/test_browser.py", "tests/test_site.py", "tests/test_models.py", "notebooks/"]
 
-os.environ["KVVIZ_PROGRESS"] = "0"  # a bar's text would be compared
-# Threads of torch that wait for one another spin; beside other work a step takes 8 times as long.
+os.environ["KVVIZ_PROGRESS"] = "0"  # otherwise a bar's text would be compared
+# Waiting torch threads spin: on a machine with other work, a step then takes 8 times as long.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     # More threads than cores make torch many times slower.
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // int(workers)))
-else:  # workers share the first process's folders
+else:  # workers use the first process's folders
     _jupyter = tempfile.mkdtemp(prefix="kvviz-jupyter-")
     atexit.register(shutil.rmtree, _jupyter, ignore_errors=True)
     os.environ |= {
@@ -34,7 +34,7 @@ else:  # workers share the first process's folders
 
 
 class WatchedKernel(kernel.RunningKernel):
-    """A kernel whose death is noticed within seconds, and whose slowness is not taken for death."""
+    """A kernel whose death is noticed within seconds, but slowness isn't taken for death."""
 
     def __init__(self, kernel_name, cwd=None, startup_timeout=PATIENCE):
         self.km, self.kc = kernel.start_new_kernel(
@@ -46,7 +46,7 @@ class WatchedKernel(kernel.RunningKernel):
         self._ensure_iopub_up()
 
     def _ensure_iopub_up(self):
-        """Ask until an answer comes by the channel that outputs come by; the first may be lost."""
+        """Ask until an answer comes through the output channel; the first one may be lost."""
         deadline = time.monotonic() + PATIENCE
         while True:
             asked = self.kc.kernel_info()
@@ -58,7 +58,7 @@ class WatchedKernel(kernel.RunningKernel):
                     raise RuntimeError("the kernel sends no output") from None
 
     def get_message(self, stream, timeout=None):
-        if stream == "iopub" and timeout == 5:  # nbval's own, for an output that is on its way
+        if stream == "iopub" and timeout == 5:  # nbval's own, while waiting for an output
             timeout = PATIENCE
         return super().get_message(stream, timeout=timeout)
 
@@ -80,7 +80,7 @@ plugin.RunningKernel = WatchedKernel
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """The longest files first; what is in a file stays together, in its order."""
+    """Put the slowest files first; the tests of a file stay together and in order."""
 
     def rank(item):
         return next((k for k, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99)
@@ -108,7 +108,7 @@ def pytest_make_collect_report(collector):
 
 @pytest.fixture(scope="session")
 def examples():
-    """What the examples in docstrings start from: a small random model, a prompt, two runs."""
+    """What docstring examples start from: a small random model, a prompt and two runs."""
     import torch
 
     import kvviz as kv

@@ -1,5 +1,7 @@
-"""Run every benchmark, or those named: python -m benchmarks [NAME ...]. Exits with 1 if one
-is over its limit."""
+"""Run all benchmarks, or those that are named: python -m benchmarks [NAME ...]
+
+The exit code is 1 if one of them is over its limit.
+"""
 
 import pkgutil
 import sys
@@ -14,7 +16,7 @@ def find() -> list[str]:
 
 
 def main(names: list[str]) -> bool:
-    """Run them; whether all stay within their limits."""
+    """Run the benchmarks; return whether all of them stay within their limits."""
     if unknown := set(names) - set(find()):
         sys.exit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(find())}")
     within = True

@@ -1,4 +1,4 @@
-"""How long it takes from Run All to the first picture of notebook 00, in a fresh kernel."""
+"""How long notebook 00 takes from Run All to its first picture, in a fresh kernel."""
 
 import time
 from statistics import median

@@ -1,7 +1,7 @@
-"""What a step of the forge costs beside the library's `generate`.
+"""What a step of the forge costs, compared with the library's `generate`.
 
-The same weights and prompt, in turns; medians of paired ratios. No decode step can be faster than
-reading all weights once, so that is timed too.
+Both use the same weights and prompt and take turns; the results are medians of paired ratios. No
+decode step can be faster than reading all weights once, so that is timed too.
 """
 
 import kvviz as kv

@@ -1,6 +1,7 @@
-"""What recording costs, in turns with the same loop unrecorded; medians of paired ratios.
+"""What recording costs, compared with the same loop unrecorded, as medians of paired ratios.
 
-Counts only against plain generation; one layer's attention against the library's eager attention.
+Recording only counts is compared with plain generation, and recording one layer's attention with
+the library's eager attention.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""What a step costs: a new frame in the kernel, and from a click to the picture on the screen."""
+"""What a step costs: drawing a new frame in the kernel, and going from click to painted picture."""
 
 import sys
 import tempfile
@@ -38,7 +38,7 @@ PAINTED = """([control, image]) => new Promise((done) => {
 
 @torch.no_grad()
 def record(n_new: int, *, cached: bool, **options):
-    """The running example, by the cached loop or the plain one."""
+    """Record the running example, with the cached loop or the plain one."""
     model, tokenizer = kv.load_model()
     seen = fed = tokenizer(PROMPT, return_tensors="pt").input_ids
     cache = None
@@ -51,7 +51,7 @@ def record(n_new: int, *, cached: bool, **options):
 
 
 def measure_frames(walk, heads) -> float:
-    """Median milliseconds of processor time for a frame that was not drawn before."""
+    """Median milliseconds of processor time for a frame that wasn't drawn before."""
     taken = []
     for head, step in product(heads, range(walk._steps)):
         walk.head, walk.step = head, step
@@ -62,7 +62,7 @@ def measure_frames(walk, heads) -> float:
 
 
 def measure_clicks(page, root, *, n_steps=12, n_heads=8) -> tuple[float, float]:
-    """Median milliseconds from a click to the painted picture: seen before, and new."""
+    """Median milliseconds from a click to the painted picture: of seen frames, and of new ones."""
     image = root.locator(".kv-picture img").element_handle()
     following = root.get_by_role("button", name="Next").element_handle()
     head = root.locator("select[data-name=head]").element_handle()
@@ -80,7 +80,7 @@ def measure_clicks(page, root, *, n_steps=12, n_heads=8) -> tuple[float, float]:
 
 
 def open_and_click() -> tuple[float, float]:
-    """`measure_clicks` in a JupyterLab of its own."""
+    """Run `measure_clicks` in a separate JupyterLab."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "walk.ipynb").write_text(browser.notebook([NOTEBOOK]))
         with browser.jupyterlab(Path(folder)) as lab, browser.browser() as chrome:

@@ -1,4 +1,4 @@
-"""Notebook 08's numbers on this machine: its own cells are run here, and the results printed."""
+"""Run notebook 08's own cells on this machine, and print their numbers."""
 
 from tools.notebooks import ROOT, sources
 

@@ -44,23 +44,23 @@ _HOME = {
     "animate": "widgets.animation",
     "export_page": "widgets.site",
 }
-_ROOMS = ("count", "exercises", "faults", "timing")
+_MODULES = ("count", "exercises", "faults", "timing")
 
-__all__ = [*_HOME, *_ROOMS]
+__all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name):
     if name not in __all__:
         raise AttributeError(f"kvviz has no {name!r}; it has {', '.join(sorted(__all__))}")
     try:
-        room = import_module(f"{__name__}.{_HOME.get(name, name)}")
+        module = import_module(f"{__name__}.{_HOME.get(name, name)}")
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
             f"kvviz needs {missing.name}, which isn't installed here. To fix it, run `make lab`, "
             "or: pip install -c constraints.txt -e .",
             name=missing.name,
         ) from missing
-    value = getattr(room, name) if name in _HOME else room
+    value = getattr(module, name) if name in _HOME else module
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""Whole-number arguments, checked in one place."""
+"""Check whole-number arguments, in one place."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def check_whole(name: str, value, least: int | None = None) -> int:
     """
     at_least = "" if least is None else f" of at least {least}"
     if not is_whole(value) or (least is not None and value < least):
-        raise ValueError(f"{name}: expected a whole number{at_least}, and got {value!r}")
+        raise ValueError(f"{name}: expected a whole number{at_least}, but got {value!r}")
     return int(value)

@@ -3,7 +3,7 @@
 Throughout, `n_prompt` tokens come in and `n_new` are generated. The first new token comes out of
 the prefill, so there are `n_new` passes, and the last new token is never fed.
 
-The bytes of a cache are read off the config of a `transformers` decoder: `layers` says what each
+The bytes of a cache follow from the config of a `transformers` decoder: `layers` says what each
 layer keeps, and one sum over the layers gives the bytes.
 """
 
@@ -37,7 +37,7 @@ def rows(n_prompt: int, n_new: int, *, cached: bool) -> list[int]:
 
 
 def positions(n_prompt: int, n_new: int, *, cached: bool) -> int:
-    """Token positions that the model runs over, all passes together.
+    """Token positions that the model runs over, in all passes together.
 
     >>> kv.count.positions(20, 200, cached=False), kv.count.positions(20, 200, cached=True)
     (23900, 219)
@@ -46,7 +46,7 @@ def positions(n_prompt: int, n_new: int, *, cached: bool) -> int:
 
 
 def cells(n_prompt: int, n_new: int, *, cached: bool) -> int:
-    """Cells of one head's causal square that are filled in, all passes together.
+    """Cells of one head's causal square that are filled in, in all passes together.
 
     The row at position i has i + 1 cells: it attends to itself and to everything before it.
 
@@ -64,7 +64,7 @@ def bytes_per_token(config, *, bytes_per_number: float = 4) -> float:
     `2 x layers x n_kv_heads x head_dim x bytes_per_number` for a plain decoder; see `layers`.
 
     Raises:
-        ValueError: `bytes_per_number` is not above 0, or `layers` doesn't support the config.
+        ValueError: `bytes_per_number` isn't above 0, or `layers` doesn't support the config.
 
     >>> kv.count.bytes_per_token(model.config), 2 * 3 * 2 * 22 * 4
     (1056, 1056)
@@ -74,7 +74,7 @@ def bytes_per_token(config, *, bytes_per_number: float = 4) -> float:
 
 
 def cache_bytes(config, held: int, *, batch_size: int = 1, bytes_per_number: float = 4) -> float:
-    """Bytes of the keys, values and states HELD after `held` tokens, one cache for each sequence.
+    """Bytes of keys, values and states HELD after `held` tokens, with a cache for each sequence.
 
     They are the `nbytes` of the tensors in a `DynamicCache`: `(batch_size, n_kv_heads, kept,
     head_dim)` for keys and for values, where a layer with a window of W has kept at most W - 1
@@ -87,7 +87,7 @@ def cache_bytes(config, held: int, *, batch_size: int = 1, bytes_per_number: flo
 
     Args:
         config: see `layers`.
-        held: tokens that went in, those of the prompt included.
+        held: tokens fed so far, including the prompt's.
         batch_size: sequences held at once.
         bytes_per_number: 4 for float32, 2 for bfloat16, 1 for 8 bits, 0.5 for 4. It does not
             change the recurrent states of linear layers, which are float32.
@@ -114,11 +114,11 @@ def allocated_bytes(
     window of W, one more than such a layer ever needs to hold.
 
     Args:
-        slots: tokens there is room for, in each of `batch_size` sequences.
+        slots: tokens that each of `batch_size` sequences has room for.
         config, batch_size, bytes_per_number: see `cache_bytes`.
 
     Raises:
-        ValueError: `slots` below 1, or what `cache_bytes` refuses.
+        ValueError: `slots` below 1, or anything that `cache_bytes` refuses.
 
     >>> kv.count.allocated_bytes(model.config, 16)
     16896
@@ -159,5 +159,5 @@ def _check_number_size(bytes_per_number):
     is_number = isinstance(bytes_per_number, Real) and not isinstance(bytes_per_number, bool)
     if not is_number or not 0 < bytes_per_number < math.inf:
         raise ValueError(
-            f"bytes_per_number: expected a number above 0, and got {bytes_per_number!r}"
+            f"bytes_per_number: expected a number above 0, but got {bytes_per_number!r}"
         )

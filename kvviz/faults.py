@@ -1,7 +1,7 @@
 """Broken caches, each one a real mistake: `KVCache` or `Forge` with one method changed.
 
-`GALLERY` holds them by name. A broken forge gets its weights as a correct one does, from `small` or
-`from_pretrained`.
+`GALLERY` holds them by name. A broken forge gets its weights the way a correct one does, from
+`small` or `from_pretrained`.
 
 >>> from kvviz.forge import KVCache
 >>> cache = GALLERY["written twice"].cache_class(4)
@@ -18,7 +18,7 @@ from kvviz.forge import Forge, KVCache, KVEntry, causal_mask
 
 
 class Fault(NamedTuple):
-    """A mistake and the classes that make it; those of one `group` can look the same in tensors.
+    """A mistake and the classes that make it; mistakes of one `group` can leave the same tensors.
 
     >>> kv.faults.stale_cache.says
     'Emptying the cache empties nothing: the next text is appended to the last one.'

@@ -1,4 +1,4 @@
-"""Files written whole or not at all."""
+"""Write files completely or not at all."""
 
 from __future__ import annotations
 
@@ -40,6 +40,6 @@ def check_folder(path) -> Path:
     'notes.txt'
     """
     path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"{path}: expected a folder to write into, and got none there")
+    if not (folder := path.parent).is_dir():
+        raise FileNotFoundError(f"{path}: expected a folder to write into, but {folder} isn't one")
     return path

@@ -1,4 +1,4 @@
-"""A small decoder to read on paper: everything a KV cache touches, and nothing else.
+"""A decoder small enough to read on paper: everything a KV cache touches, and nothing else.
 
 It's a Llama: RMSNorm (arXiv 1910.07467), rotary positions (RoFormer, 2104.09864), grouped-query
 attention (2305.13245), a gated MLP (SwiGLU, 2002.05202), and an output head tied to the embedding.
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 
 class KVEntry(NamedTuple):
-    """What one layer keeps of the tokens so far: keys and values, each (B, G, held, D).
+    """What one layer keeps for the tokens so far: keys and values, each (B, G, held, D).
 
     >>> KVEntry(keys=torch.zeros(1, 2, 6, 14), values=torch.zeros(1, 2, 6, 14)).keys.shape
     torch.Size([1, 2, 6, 14])
@@ -91,7 +91,7 @@ def causal_mask(t: int, pos_start: int, pos_end: int, device=None) -> Tensor | N
         (t, pos_end) bool, True up to the row's own position; None for one row, which sees all.
 
     Raises:
-        ValueError: `t` isn't pos_end - pos_start, or there is no row.
+        ValueError: `t` isn't pos_end - pos_start, or it's below 1.
 
     >>> causal_mask(2, pos_start=4, pos_end=6).int()
     tensor([[1, 1, 1, 1, 1, 0],
@@ -107,7 +107,7 @@ def causal_mask(t: int, pos_start: int, pos_end: int, device=None) -> Tensor | N
 
 @dataclass(frozen=True)
 class ForgeConfig:
-    """A model's sizes, by default a small one's. Query heads share the key/value heads.
+    """A model's sizes; the defaults make a small one. Query heads share the key/value heads.
 
     >>> config = ForgeConfig()
     >>> config.n_heads // config.n_kv_heads
@@ -169,8 +169,8 @@ class Forge(nn.Module):
 
         Args:
             ids: (B, Tq) int64, the tokens that follow those held: a prompt, a chunk or one token.
-            cache: read, and then holds `ids` too; your own needs `get` and `update`.
-                Without one, positions start at 0.
+            cache: it's read, and afterwards holds `ids` too. Your own cache class needs `get` and
+                `update`. Without a cache, positions start at 0.
 
         Raises:
             TypeError: `ids` isn't a tensor of int64, or `cache` isn't a `KVCache`.
@@ -306,7 +306,7 @@ class Forge(nn.Module):
         for weight in forge.parameters():
             mean, spread = (0.0, 0.2) if weight.ndim == 2 else (1.0, 0.1)
             weight.normal_(mean, spread, generator=seeded)
-        forge.embedding.mul_(2)  # logits of order 10, as trained models have
+        forge.embedding.mul_(2)  # gives logits around 10, as in trained models
         return forge
 
     @classmethod

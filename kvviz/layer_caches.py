@@ -1,4 +1,4 @@
-"""What each layer of a model keeps of the tokens it has seen, read off the model's config."""
+"""What each layer of a model keeps of the tokens it has seen, according to the model's config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kvviz.arguments import is_whole
 
 WINDOW_FIELDS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 KINDS = ("full_attention", *WINDOW_FIELDS, "linear_attention")
-# Their caches are not as large as the fields that are read here say.
+# The fields that are read here don't give the size of these models' caches.
 UNSUPPORTED = ("cpmant", "dory", "mimo_v2_flash", "mllama_text_model")
 
 
@@ -21,7 +21,7 @@ class LayerCache:
         layer: its number in the model, from 0.
         kind: `full_attention`, `sliding_attention`, `chunked_attention` or `linear_attention`.
         per_token: numbers that one token leaves, keys and values together.
-        window: the W tokens that a row attends to, itself included; None where it is all of them.
+        window: the W tokens that a row attends to, itself included; None if it attends to all.
         conv: numbers in a linear layer's convolution state, however many tokens it has seen.
         recurrent: numbers in its recurrent state, which is float32 in every model.
     """
@@ -35,15 +35,14 @@ class LayerCache:
 
 
 def layers(config) -> list[LayerCache]:
-    """What each layer keeps, in order; a layer that keeps nothing of its own is left out.
+    """What each layer keeps, in order, without the layers that reuse another's keys and values.
 
-    In one layer, one token leaves:
+    How many numbers one token leaves in a layer depends on the layer's attention:
 
-    - multi-head, `2 x n_heads x head_dim` numbers;
-    - grouped or multi-query, `2 x n_kv_heads x head_dim` (one head: arXiv 1911.02150; some:
-      arXiv 2305.13245);
-    - latent, `kv_lora_rank + qk_rope_head_dim`, for all heads together (arXiv 2405.04434);
-    - in a layer that uses an earlier layer's keys and values, none (arXiv 2405.12981).
+    - multi-head: `2 x n_heads x head_dim`;
+    - multi-query (arXiv 1911.02150) or grouped-query (2305.13245): `2 x n_kv_heads x head_dim`;
+    - latent (2405.04434): `kv_lora_rank + qk_rope_head_dim`, for all heads together;
+    - with an earlier layer's keys and values (2405.12981): 0.
 
     That is what the library's cache holds. It can be more than the model needs: Falcon 40B has 8
     different key/value heads, and the library holds a copy for each of its 128 query heads.
@@ -52,13 +51,13 @@ def layers(config) -> list[LayerCache]:
     linear layer keeps two states of constant size in place of tokens (arXiv 2412.06464).
 
     Args:
-        config: a decoder's, as `transformers` or `kvviz.models.load_config` reads it. In a model
-            of several parts, the text part counts.
+        config: a decoder's, as `transformers` or `kvviz.models.load_config` reads it. If the model
+            has several parts, only the text part counts.
 
     Raises:
         TypeError: `config` is not a config.
-        ValueError: an encoder, an encoder-decoder, a model without a cache, a layer of another
-            kind, or a field that is missing.
+        ValueError: an encoder, an encoder-decoder, a model without a cache, an unknown kind of
+            layer, or a missing field.
 
     >>> kv.count.layers(model.config)[2]
     LayerCache(layer=2, kind='full_attention', per_token=88, window=None, conv=0, recurrent=0)
@@ -66,14 +65,14 @@ def layers(config) -> list[LayerCache]:
     if not hasattr(config, "get_text_config"):
         raise TypeError(f"expected a config, such as model.config, got {type(config).__name__}")
     if config.is_encoder_decoder:
-        _refuse(config, "a decoder alone", "an encoder-decoder")
+        _refuse(config, "a decoder-only model", "an encoder-decoder")
     config = config.get_text_config(decoder=True)
     if getattr(config, "is_decoder", True) is False:
         _refuse(config, "a decoder", "an encoder (is_decoder=False)")
     if not hasattr(config, "use_cache"):
         _refuse(config, "a decoder with a cache", "a config without `use_cache`")
     if config.model_type in UNSUPPORTED:
-        _refuse(config, "fields that say what is kept", "some of its own")
+        _refuse(config, "fields that give the size of its cache", "others")
     n_layers = _read(config, "num_hidden_layers")
     kinds = getattr(config, "layer_types", None) or [None] * n_layers
     modes = getattr(config, "kv_sharing_modes", None) or [None] * n_layers
@@ -82,7 +81,7 @@ def layers(config) -> list[LayerCache]:
 
 
 def _layer_cache(layer, kind, config):
-    """What one layer keeps; `config` is its own, for in some models the layers differ in size."""
+    """What one layer keeps; `config` is that layer's, since layers can differ in size."""
     kind = kind or _find_kind(config)
     if kind not in KINDS:
         _refuse(config, f"layers of {', '.join(KINDS)}", kind)
@@ -93,7 +92,7 @@ def _layer_cache(layer, kind, config):
 
 
 def _find_kind(config):
-    """How a layer attends if its config doesn't list it: by its window, if it has one."""
+    """The kind of a layer that its config doesn't list: full attention unless it has a window."""
     slides = (kind for kind, name in WINDOW_FIELDS.items() if getattr(config, name, None))
     return next(slides, "full_attention")
 
@@ -104,7 +103,7 @@ def _count_per_token(config):
         return _read(config, "kv_lora_rank") + _read(config, "qk_rope_head_dim")
     n_heads = _read(config, "num_attention_heads")
     flags = [getattr(config, name, None) for name in ("multi_query", "new_decoder_architecture")]
-    is_multi_query = flags == [True, False]  # as Falcon says it
+    is_multi_query = flags == [True, False]  # as Falcon's config puts it
     n_kv_heads = getattr(config, "num_key_value_heads", None) or n_heads
     n_kv_heads = 1 if is_multi_query else n_kv_heads
     head_dim = getattr(config, "head_dim", None) or _read(config, "hidden_size") // n_heads
@@ -112,7 +111,7 @@ def _count_per_token(config):
 
 
 def _count_states(config):
-    """Numbers in a gated delta rule's states: (channels, width) and (heads, key, value)."""
+    """Numbers in the states of a gated delta rule: (channels, width) and (heads, key, value)."""
     if not hasattr(config, "linear_key_head_dim"):
         _refuse(config, "linear layers of the gated delta rule", "others")
     key_dim, value_dim = (_read(config, f"linear_{part}_head_dim") for part in ("key", "value"))
@@ -130,4 +129,4 @@ def _read(config, name, least=1):
 
 
 def _refuse(config, expected, came) -> NoReturn:
-    raise ValueError(f"{config.model_type} is unsupported: expected {expected}, and got {came}")
+    raise ValueError(f"{config.model_type} is unsupported: expected {expected}, but got {came}")

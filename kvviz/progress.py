@@ -1,7 +1,7 @@
-"""Progress of what takes long: shown after five seconds, and gone when it is done.
+"""Progress bars for slow work: shown after five seconds, and removed when the work is done.
 
-It is written to stderr, but in a notebook to stdout: there, even the blanks that are left on stderr
-look like an error.
+They go to stderr, but in a notebook to stdout: there, even the blanks left behind on stderr look
+like an error.
 """
 
 import os
@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 
 def is_wanted(asked: bool | None = None) -> bool:
-    """Whether to show progress: as asked, or else unless KVVIZ_PROGRESS is 0.
+    """Whether to show progress: `asked` if given, or else yes, unless KVVIZ_PROGRESS is 0.
 
     >>> is_wanted(asked=False)
     False
@@ -20,11 +20,11 @@ def is_wanted(asked: bool | None = None) -> bool:
 
 
 def bar(steps=None, *, shown: bool | None = None, **options) -> tqdm:
-    """A progress bar over `steps`, or without them one to update by hand.
+    """A progress bar over `steps` or, without them, one that you update yourself.
 
     Args:
         shown: see `is_wanted`.
-        options: those of tqdm, such as `desc` and `unit`.
+        options: passed to tqdm, such as `desc` and `unit`.
 
     >>> sum(bar([1, 2, 3], desc="adding"))
     6

@@ -1,4 +1,4 @@
-"""Whether this machine has what the course needs, and how to fix what is missing."""
+"""Check whether this machine has what the course needs, and say how to fix what's missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What `check_setup` found, a line for each need."""
+    """What `check_setup` found, with a line for each need."""
 
     needs: tuple[Need, ...]
 
@@ -92,8 +92,8 @@ def _model() -> Need:
 
 
 def _disk() -> Need:
-    """Enough free disk where the model would be kept."""
+    """Whether there's enough free disk space where the model would be kept."""
     existing = next(folder for folder in (home(), *home().parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     fix = f"make room: only {free / 2**30:.1f} GiB are free"
-    return Need(free >= 2 * 2**30, "2 GiB of disk for the model", fix)
+    return Need(free >= 2 * 2**30, "2 GiB of disk space for the model", fix)

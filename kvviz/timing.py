@@ -1,4 +1,4 @@
-"""Compare how long things take on a machine that is busy with other things too.
+"""Compare how long calls take on a machine that is busy with other things too.
 
 A single time says little: machines are shared, and the same call may take twice as long a second
 later. So the calls take turns in one run, and you get the median of the ratios round by round, with
@@ -25,7 +25,7 @@ class Comparison:
 
     Raises:
         ValueError: nothing was timed, some calls were timed more often than others, or a time is
-            zero; later, a name that wasn't timed.
+            zero; in the methods, a name that wasn't timed.
 
     >>> kv.timing.Comparison({"plain": (2.0,) * 6, "cached": (1.0,) * 6})
     medians of 6 alternating rounds; ratios to 'plain', round by round
@@ -77,7 +77,7 @@ class Comparison:
         """The range the median ratio lies in, 19 times out of 20, whatever the noise is like.
 
         It comes from order statistics: out of n ratios, the number left out on each side follows
-        from n throws of a fair coin (David and Nagaraja, Order Statistics, 2003, 7.1). Fewer than
+        from n tosses of a fair coin (David and Nagaraja, Order Statistics, 2003, 7.1). Fewer than
         six are too few for that, so the range goes from the lowest to the highest.
 
         >>> kv.timing.Comparison({"a": (1.0,) * 4, "b": (2.0, 3.0, 2.0, 4.0)}).spread("b")
@@ -136,9 +136,9 @@ def compare(
     Args:
         calls: name -> function without arguments; ratios are to the first.
         rounds: how many times each is timed.
-        warmup: rounds that aren't counted; first calls fill caches and build whatever is lazy.
-        repeats: calls in a row that make one time, for calls too short for the clock; the time
-            kept is that of a single call.
+        warmup: rounds that aren't counted; first calls fill caches and do work put off until then.
+        repeats: how many calls in a row are timed together, if one is too short for the clock;
+            the time kept is that of a single call.
         progress: show a bar on stderr if it takes longer than five seconds; by default yes, unless
             KVVIZ_PROGRESS is 0.
 

@@ -14,7 +14,7 @@ _SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\0": r"\0", "\ufffd": r"\ufffd
 
 
 def remember(model, tokenizer):
-    """Note which tokenizer belongs to a model; it is forgotten together with the model."""
+    """Remember which tokenizer belongs to a model, for as long as the model exists."""
     _TOKENIZERS[model] = tokenizer
 
 
@@ -24,7 +24,7 @@ def find_tokenizer(model):
 
 
 def piece(tokenizer, token: int) -> str:
-    """A token's text; its bytes, such as <0xF0>, if it is only part of a character."""
+    """A token's text, or its bytes, such as <0xF0>, if it's only part of a character."""
     text = tokenizer.decode([token], clean_up_tokenization_spaces=False)
     if "\ufffd" not in text:
         return text
@@ -38,7 +38,7 @@ def piece(tokenizer, token: int) -> str:
 
 
 def _list_byte_letters():
-    """The letters that byte-level tokenizers write bytes with, as GPT-2's published code has it."""
+    """The letters that byte-level tokenizers write bytes with, as in GPT-2's published code."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in plain]
     return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(rest)}
@@ -59,7 +59,7 @@ def escaped(character: str) -> str:
 
 
 def visible(token: str) -> str:
-    r"""`token` with everything that cannot be seen written out; the same on every machine.
+    r"""`token` with everything invisible written out; the same on every machine.
 
     >>> print(visible(" line\n"))
      line\n
@@ -78,7 +78,7 @@ def _is_invisible(character: str) -> bool:
 
 
 def quoted(token: str, quote: str = "'") -> str:
-    """`token` in quotes, for a sentence. Right-to-left text is isolated from the rest of it.
+    """`token` in quotes, for a sentence; right-to-left text is isolated from the rest.
 
     >>> quoted(" at")
     "' at'"

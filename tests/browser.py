@@ -1,4 +1,4 @@
-"""A JupyterLab with folders of its own and a headless Chromium, for tests and benchmarks."""
+"""A JupyterLab with separate folders, and a headless Chromium, for tests and benchmarks."""
 
 import json
 import os
@@ -22,18 +22,18 @@ from playwright.sync_api import expect, sync_playwright
 QUIET = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
 --disable-background-networking --disable-component-update --disable-sync""".split()
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 600  # seconds, where a busy machine is waited for: only what hangs takes as long
+PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
 NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 
 
 def chromium() -> str | None:
-    """Where the browser is; None if it is not installed."""
+    """The browser's path, or None if it isn't installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @contextmanager
 def jupyterlab(folder: Path):
-    """Serve `folder`; gives a `Lab`. Nothing outside `folder` is read or written."""
+    """Serve `folder` and yield a `Lab`. Nothing outside `folder` is read or written."""
     own = folder / ".jupyter"
     names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
     environment = {f"JUPYTER_{name}": str(own / name.lower()) for name in names}
@@ -119,7 +119,7 @@ class Lab:
         client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{found[0]}.json"))
         client.load_connection_file()
         client.start_channels()
-        client.hb_channel.time_to_dead = PATIENCE  # a busy kernel misses a beat and isn't dead
+        client.hb_channel.time_to_dead = PATIENCE  # a kernel that misses a beat may just be busy
         client.wait_for_ready(timeout=PATIENCE)
         return client
 
@@ -131,7 +131,7 @@ class Lab:
 
 
 def ask(client: BlockingKernelClient, expression: str, *, first: str = ""):
-    """The value, as JSON carries it, of a Python expression in a kernel, after running `first`."""
+    """The value of a Python expression in a kernel, sent as JSON, after running `first`."""
     wanted = {"it": f"__import__('json').dumps({expression})"}
     reply = client.execute(
         first, store_history=False, user_expressions=wanted, reply=True, timeout=PATIENCE
@@ -170,7 +170,7 @@ cached, plain = recorded(12, True), recorded(12, False)
 
 
 def notebook(cells: list[str]) -> str:
-    """A notebook of these code cells, as it stands in a file."""
+    """The text of a notebook file with these code cells."""
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
     made = v4.new_notebook(metadata={"kernelspec": kernel})
     made.cells = [v4.new_code_cell(source, id=f"cell-{k}") for k, source in enumerate(cells)]
@@ -179,7 +179,7 @@ def notebook(cells: list[str]) -> str:
 
 @contextmanager
 def browser():
-    """A headless Chromium that calls nobody."""
+    """A headless Chromium that makes no requests of its own."""
     expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as play:
         chrome = play.chromium.launch(
@@ -192,9 +192,9 @@ def browser():
 
 
 def run_all(page, lab: Lab, name: str) -> BlockingKernelClient:
-    """Open a notebook, run all its cells by the menu, wait until the kernel is idle.
+    """Open a notebook, run all cells from the menu, and wait until the kernel is idle.
 
-    Gives a client of the notebook's kernel.
+    Returns a client of the notebook's kernel.
     """
     page.set_default_timeout(1000 * PATIENCE)
     idle = page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]")

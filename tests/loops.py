@@ -252,7 +252,7 @@ def last_token_changed(model, ids, n):
 
 
 def drawn_at_random(model, ids, n):
-    """Right on the first call, as luck may have it; drawn at random on every later one."""
+    """Right on the first call; drawn at random on every later one."""
     calls = drawn_at_random.calls = getattr(drawn_at_random, "calls", 0) + 1
     if calls % 2:
         return right(model, ids, n)

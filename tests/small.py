@@ -10,7 +10,7 @@ def _build(config):
     torch.manual_seed(0)
     config._attn_implementation = None
     model = tf.AutoModelForCausalLM.from_config(config).eval()
-    for weight in model.parameters():  # the library's tiny start would make attention flat
+    for weight in model.parameters():  # the tiny initial weights would make attention flat
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=0.12)
     return model
@@ -63,7 +63,7 @@ def gemma3n(window=5):
 
 
 def gemma4(window=5):
-    """Local and full layers have other numbers of key/value heads, and of other widths."""
+    """Local and full layers have different numbers of key/value heads, and different widths."""
     sizes = dict(hidden_size=66, head_dim=22, num_attention_heads=6, num_key_value_heads=3)
     sizes |= dict(global_head_dim=32, num_global_key_value_heads=2, attention_k_eq_v=True)
     per_layer = dict(vocab_size_per_layer_input=VOCAB, hidden_size_per_layer_input=14)
@@ -104,7 +104,7 @@ RECORDED = [llama, gpt2, gpt_neox, mistral, gemma3, deepseek_v3, qwen3_next, gpt
 
 
 def in_dtype(build, dtype):
-    """A model in other numbers; the grouped kernels of experts know few, and few sizes."""
+    """A model in another dtype; the experts' grouped kernels support few dtypes and sizes."""
     model = build()
     if build in (qwen3_next, gpt_oss):
         model.set_experts_implementation("eager")

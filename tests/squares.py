@@ -10,7 +10,7 @@ TOKENS = "The| first| law| of| motion| states| that| an| object| at| rest| will|
 
 
 def weights(n: int) -> np.ndarray:
-    """(n, n) causal attention that is the same everywhere and in which every cell differs."""
+    """(n, n) causal attention that is the same on every machine and different in every cell."""
     rows, columns = np.mgrid[:n, :n]
     raw = np.tril(1 + (7 * rows + 3 * columns + rows * columns) % 11).astype(float)
     return raw / raw.sum(1, keepdims=True)
@@ -41,7 +41,7 @@ def square(columns, rows, row_states, *, cached=True, shares=None, tokens=None, 
 
 
 def plain(n=7, **changes):
-    """Without a cache: all computed, all but the newest for the second time or more."""
+    """Without a cache: every row is computed, and all but the newest are recomputed."""
     states = ["recomputed"] * (n - 1) + ["new"]
     return square(states, range(n), states, cached=False, **changes)
 
@@ -56,7 +56,7 @@ def prefill(n=7, **changes):
 
 
 def chunk(**changes):
-    """Three tokens fed on four held."""
+    """Three tokens fed while four are held."""
     return square(["read"] * 4 + ["new"] * 3, [4, 5, 6], ["new"] * 3, **changes)
 
 
@@ -70,7 +70,7 @@ def window(**changes):
 
 
 def static(**changes):
-    """A store of thirteen slots, of which two are empty."""
+    """A cache of thirteen slots, two of them empty."""
     masked = np.arange(13)[None] > 10
     columns = ["read"] * 10 + ["new"] + ["empty"] * 2
     tokens = [*TOKENS[:11], "", ""]
@@ -79,7 +79,7 @@ def static(**changes):
 
 
 def padded(**changes):
-    """Five tokens after two of padding."""
+    """Five tokens after two columns of padding."""
     states = ["pad"] * 2 + ["new"] * 5
     masked = (np.arange(7) > np.arange(7)[:, None]) | (np.arange(7) < 2)
     return square(
@@ -103,7 +103,7 @@ def keys_in_front(n=7, **changes):
 
 
 class Run(list):
-    """Steps made of squares: as much of a recording as drawing a square asks for."""
+    """Steps made of squares: just enough of a recording to draw a square."""
 
     def __init__(self, squares):
         super().__init__(

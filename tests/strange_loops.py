@@ -1,6 +1,6 @@
-"""Greedy loops that handle a library's cache wrongly, written without having seen the check.
+"""Greedy loops that handle a library's cache wrongly, written without knowledge of the check.
 
-`WRONG`: the name that each must be given; "not recognised" where no name fits.
+`WRONG`: the name that the check must give each; "not recognised" where no name fits.
 """
 
 import torch
@@ -57,7 +57,7 @@ def shares_values(model, ids, n):
 
 
 def rolls_keys(model, ids, n):
-    """Keys turn by one column before each step, values do not."""
+    """Keys roll by one column before each step, but values don't."""
 
     def tamper(cache):
         cache.layers[1].keys = cache.layers[1].keys.roll(1, dims=2)
@@ -66,7 +66,7 @@ def rolls_keys(model, ids, n):
 
 
 def rolls_both(model, ids, n):
-    """Keys and values turn together: same logits, entries out of order."""
+    """Keys and values roll together: same logits, but entries out of order."""
     return _loop(model, ids, n, lambda cache: _each(cache, lambda x: x.roll(1, dims=2)))
 
 
@@ -98,7 +98,7 @@ def decays_in_place(model, ids, n):
 
 
 def forgets_once(model, ids, n):
-    """Blanks the values of token 2 in layer 0 once, when nine tokens are held."""
+    """Blanks the values of token 2 in layer 0 once, when the cache holds nine tokens."""
 
     def tamper(cache):
         if cache.layers[0].keys.shape[2] == 9:
@@ -122,7 +122,7 @@ def mask_with_hole(model, ids, n):
 
 
 def fills_twice(model, ids, n):
-    """Right tokens, but the prompt is computed once more into a cache that is thrown away."""
+    """Right tokens, but the prompt is computed again, into a cache that is thrown away."""
     with torch.no_grad():
         model(input_ids=ids, cache=_new(model))
     return _loop(model, ids, n)

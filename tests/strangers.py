@@ -1,6 +1,7 @@
-"""Caches and forges, written knowing the forge's interface and nothing of its check.
+"""Caches and forges, written with knowledge of the forge's interface but not of its check.
 
-`WRONG`: the name that each must be given; "not recognised" where no name fits. `RIGHT`: unusual.
+`WRONG`: the name that the check must give each; "not recognised" where no name fits. `RIGHT`:
+unusual but right.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def both(change, entry):
 
 
 class Buffered(KVCache):
-    """Nothing wrong: a buffer a layer, new columns copied in, a view handed out."""
+    """Nothing wrong: one buffer per layer; new columns are copied in, and views are handed out."""
 
     def __init__(self, n_layers):
         super().__init__(n_layers)
@@ -51,7 +52,7 @@ class Buffered(KVCache):
 
 
 class OffByOneWrite(Buffered):
-    """Writes later tokens one column early: the last old one goes and a zero column ends it."""
+    """Writes later tokens one column early: the last old one is lost, and a zero column ends it."""
 
     def write(self, layer, buffer, new, start):
         super().write(layer, buffer, new, max(start - 1, 0))
@@ -66,7 +67,7 @@ class OneBufferForBoth(Buffered):
 
 
 class ValuesNotCopied(Buffered):
-    """After the first call only keys are copied in: later values stay zero."""
+    """After the first call, only keys are copied in: later values stay zero."""
 
     def write(self, layer, buffer, new, start):
         super().write(layer, buffer, new, start)
@@ -127,7 +128,7 @@ class ValuesFromBelow(KVCache):
 
 
 class SlotsRotate(KVCache):
-    """After each whole pass the list of slots turns by one: every layer gets another's past."""
+    """After each pass, the list of slots rotates by one: every layer gets another's past."""
 
     def update(self, layer, entry):
         super().update(layer, entry)
@@ -150,7 +151,7 @@ class WindowOfEight(KVCache):
 
 
 class EvictsSmallest(KVCache):
-    """Over nine tokens, throws out the one with the smallest values, each layer another."""
+    """Above nine tokens, each layer throws out the one with its smallest values."""
 
     def update(self, layer, entry):
         size = entry.values.norm(dim=3).sum(dim=(0, 1))
@@ -172,7 +173,7 @@ class EveryOther(KVCache):
 
 
 class WriteBehind(KVCache):
-    """Hands out the entry before the last: a write shows only after the next one."""
+    """Hands out the last entry but one: a write shows only after the next one."""
 
     def __init__(self, n_layers):
         super().__init__(n_layers)
@@ -183,7 +184,7 @@ class WriteBehind(KVCache):
 
 
 class FrozenPrompt(KVCache):
-    """Keeps the first call's entry for ever: each later call sees the prompt and itself."""
+    """Keeps the first call's entry forever: each later call sees the prompt and itself."""
 
     def update(self, layer, entry):
         if self.get(layer) is None:
@@ -209,7 +210,7 @@ class OneTokenRounded(KVCache):
 
 
 class NormsInPlace(KVCache):
-    """Scales the keys it was given in place to the mean length: the past changes each call."""
+    """Scales the keys it is given to the mean length, in place: the past changes at each call."""
 
     def update(self, layer, entry):
         entry.keys.div_(entry.keys.norm(dim=3, keepdim=True) / entry.keys.norm(dim=3).mean())
@@ -217,7 +218,7 @@ class NormsInPlace(KVCache):
 
 
 class ValuesSlip(KVCache):
-    """In layer 3 past values stand one column off their keys."""
+    """In layer 3, past values are one column off from their keys."""
 
     def get(self, layer):
         entry = super().get(layer)
@@ -270,7 +271,7 @@ class ChunkSeesAhead(Forge):
 
 
 class ChunkAlone(Forge):
-    """A chunk of several rows sees only itself, none of the past."""
+    """A chunk of several rows sees only itself and nothing of the past."""
 
     def mask(self, t, pos_start, pos_end, device):
         seen = super().mask(t, pos_start, pos_end, device)
@@ -307,7 +308,7 @@ class TiledHeads(Forge):
 
 
 class SinksAndWindow(Forge):
-    """Attention looks at the first two columns and the last eight, the cache keeps all."""
+    """Attention sees the first two columns and the last eight, but the cache keeps all."""
 
     def attend(self, layer, query, keys, values, mask):
         n = keys.shape[2]
@@ -366,7 +367,7 @@ WRONG = {
 
 
 class SingleTokens(KVCache):
-    """Right: a list of single tokens a layer, joined on get."""
+    """Right: a list of single tokens per layer, joined on get."""
 
     def get(self, layer):
         slot = super().get(layer)
@@ -388,7 +389,7 @@ class PagesOfFour(SingleTokens):
 
 
 class NewestFirst(KVCache):
-    """Right: kept in reverse order inside."""
+    """Right: internally, kept in reverse order."""
 
     def get(self, layer):
         slot = super().get(layer)
@@ -421,7 +422,7 @@ class Stranger:
 
 
 class FusedAttention(Forge):
-    """Right: torch's own attention, the weights worked out on the side."""
+    """Right: torch's own attention, with the weights computed separately."""
 
     def attend(self, layer, query, keys, values, mask):
         out = F.scaled_dot_product_attention(query, keys, values, mask, enable_gqa=True)
@@ -429,7 +430,7 @@ class FusedAttention(Forge):
 
 
 class Grouped(Forge):
-    """Right: query heads in groups by einsum, no key repeated; one row too gets a mask."""
+    """Right: query heads grouped by einsum, with no keys repeated; even one row gets a mask."""
 
     def mask(self, t, pos_start, pos_end, device):
         return torch.ones(t, pos_end, dtype=torch.bool).tril(pos_start)

@@ -1,5 +1,5 @@
-"""Whatever a prompt holds is drawn and said as typed. What cannot be seen is written out, and
-nothing is read as a page's own marks."""
+"""Any prompt is drawn and said as typed. Invisible characters are written out, and nothing is
+taken for a page's own markup."""
 
 import html.parser
 import re
@@ -41,7 +41,7 @@ PROMPTS = {
     "no characters": "\ufdd0\uffff\U0010ffff",
     "address": "javascript:alert(1)",
 }
-# What a page could take for its own marks, for a formula or for a direction to write in.
+# What a page could take for its own markup, a formula or a writing direction.
 MARKS = ["dollars", "formula", "curly", "controls", "override", "Arabic", "zero width", "tag"]
 MARKS += ["script", "entity", "quotes", "address"]
 UNSEEN = "\t\n\r\0\x1b\x07\x85\u202e\u202c\u2067\u200d\ufe0f\u200b\u2060\ufeff\xad\u034f\u3164"
@@ -50,7 +50,7 @@ TAGS = {"img", "table", "caption", "thead", "tbody", "tr", "th", "td"}
 
 
 class Pieces:
-    """Stands for a tokenizer: a token's number is its place among `pieces`."""
+    """Stands in for a tokenizer: a token's id is its index in `pieces`."""
 
     def __init__(self, pieces, written=()):
         self.pieces, self.written = pieces, dict(written)
@@ -63,7 +63,7 @@ class Pieces:
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser would make of some HTML: its tags, their attributes, its words."""
+    """How a browser would read some HTML: its tags, their attributes and its words."""
 
     def __init__(self, page):
         super().__init__()
@@ -86,7 +86,7 @@ def model():
 
 @torch.no_grad()
 def recorded(model, pieces):
-    """All but the last token at once, then the last."""
+    """Record all but the last token at once, then the last one."""
     known = list(dict.fromkeys(pieces))
     ids = torch.tensor([[known.index(piece) for piece in pieces]])
     with kv.record(model, Pieces(known), layers=[1]) as run:
@@ -100,7 +100,7 @@ def split(words):
 
 
 def read_back(shown):
-    """The text that something drawn or said stands for."""
+    """The original text of something drawn or said."""
     short = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
     written = r"\\(?:x(\w{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([ntr0]))"
     shown = re.sub("[◌\u2068\u2069]", "", shown).replace("␣", " ")
@@ -208,7 +208,7 @@ def test_a_long_prompt_shows_a_window_around_the_newest_and_says_what_is_left_ou
 
 
 @pytest.mark.parametrize("n", [1, 40, 300, 2000])
-def test_a_long_column_shows_the_newest_places_and_says_what_is_left_out(n):
+def test_a_long_column_shows_the_newest_positions_and_says_what_is_left_out(n):
     change = np.zeros((3, n))
     change[1, -1] = 1
     picture = kv.draw_column(change, tokens=["word"] * n, title="t")
@@ -225,4 +225,4 @@ def test_a_long_column_shows_the_newest_places_and_says_what_is_left_out(n):
     words = [a for a in upright(picture, "") if a.get_text() == "word"]
     x = sorted(a.get_window_extent().x0 for a in words)
     assert len(words) > 20 or n == 1
-    assert n == 1 or min(np.diff(x)) > 10  # none over another
+    assert n == 1 or min(np.diff(x)) > 10  # without overlaps

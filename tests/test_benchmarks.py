@@ -1,4 +1,4 @@
-"""Every bench runs: here in its smallest form and on a small model, whatever it measures."""
+"""Every benchmark runs, here at its smallest size and on a small model."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ SMALLEST = {
 
 @pytest.fixture
 def small_model(monkeypatch, default_model):
-    """Instead of the course's model: as many layers as the benches ask for, and its tokenizer."""
+    """A replacement for the course's model, with enough layers for the benchmarks."""
     torch.manual_seed(0)
     tokenizer = default_model[1]
     sizes = dict(hidden_size=24, num_attention_heads=3, num_key_value_heads=3)
@@ -41,7 +41,7 @@ def test_each_bench_runs(name, small_model, capsys):
     assert any(character.isdigit() for character in capsys.readouterr().out)
 
 
-def test_an_unknown_bench_is_named_with_those_there_are():
+def test_an_unknown_benchmark_is_named_together_with_the_known_ones():
     command = [sys.executable, "-m", "benchmarks", "nonsense"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1

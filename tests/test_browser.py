@@ -1,4 +1,4 @@
-"""The stepper in JupyterLab, in a real browser, by mouse and by keyboard."""
+"""Use the stepper in JupyterLab, in a real browser, by mouse and by keyboard."""
 
 import re
 import time
@@ -51,7 +51,7 @@ def lab(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
     for name in COURSE:
         nb = read(ROOT / f"notebooks/{name}.ipynb")
-        # What comes after the last stepper is run by the notebook's own tests.
+        # The notebook's own tests run what comes after the last stepper.
         last = max(k for k, cell in enumerate(nb.cells) if "stepper(" in cell.source)
         nb.cells = nb.cells[: last + 1]
         (folder / f"{name}.ipynb").write_text(text_of(canonical(nb)))
@@ -67,7 +67,7 @@ def chrome():
 
 
 class Opened:
-    """A notebook that was run in the browser, and what the page said and asked meanwhile."""
+    """A notebook that was run in the browser, and what the page logged and requested meanwhile."""
 
     def __init__(self, chrome, lab, name):
         self.page = chrome.new_page(viewport={"width": 1280, "height": 1000})
@@ -80,7 +80,7 @@ class Opened:
         self.steppers = self.page.locator(".kvviz-stepper").all()
 
     def _watch(self, socket) -> None:
-        """Keep which frames are requested and answered: ("requested" or "answered", step)."""
+        """Note which frames are requested and answered: ("requested" or "answered", step)."""
 
         def keep(name):
             def parse(sent):
@@ -94,28 +94,28 @@ class Opened:
         socket.on("framereceived", keep("answered"))
 
     def python(self, which: int, expression: str, first: str = "") -> object:
-        """What an expression about the stepper `w` is in the kernel."""
+        """The kernel's value of an expression about the stepper `w`."""
         first = f"w = {STEPPERS}[{which}]\n{first}"
         return browser.ask(self.client, expression, first=first)
 
     def in_python(self, which: int, expression: str, expected) -> None:
-        """Wait until Python knows of a move: a moment later, on a busy machine later still."""
+        """Wait until Python knows of a move, which takes a moment, or longer on a busy machine."""
         deadline = time.monotonic() + browser.PATIENCE
         while (found := self.python(which, expression)) != expected:
             assert time.monotonic() < deadline, f"in Python it is still {found}, not {expected}"
             self.page.wait_for_timeout(100)
 
     def sentences(self, which: int) -> list[str]:
-        """What each step says, by Python, for the layer, head and run that are set now."""
+        """Each step's sentence, from Python, for the current layer, head and run."""
         said = "w._frames.sentence(w.cached, w.layer, w.head, k)"
         return self.python(which, f"[{said} for k in range(w._steps)]")
 
     def requested(self) -> list[int]:
-        """The step of each frame that the page has requested, the oldest first."""
+        """The step of each frame that the page has requested, oldest first."""
         return [step for name, step in self.frames if name == "requested"]
 
     def ready(self, which: int) -> list[str]:
-        """Wait until nothing is on its way, bring a stepper to the top, and give its sentences."""
+        """Wait until all answers have come, scroll to a stepper, and return its sentences."""
         self.page.wait_for_timeout(200)  # the state goes to Python 120 ms after a move
         root = self.steppers[which]
         layer, head = (int(root.locator(f"select[data-name={n}]").input_value()) for n in LISTS)
@@ -165,7 +165,7 @@ every_notebook = pytest.mark.parametrize("opened", [*COURSE, "made"], indirect=T
 
 @course
 def test_every_stepper_walks_by_mouse_and_by_keyboard(opened):
-    """Once around by each: to the expected step's sentence and to other pixels; nothing jumps."""
+    """Go around once by each: sentence and pixels change as expected, and nothing jumps."""
     assert opened.steppers, "no stepper in this notebook"
     for which, root in enumerate(opened.steppers):
         sentences, step = opened.ready(which), opened.step(which)
@@ -240,7 +240,7 @@ def test_python_moves_the_browser(opened):
 
 @made
 def test_play_walks_on_until_paused(opened):
-    """How fast is held by test_site, where the page's clock can be set."""
+    """test_site checks the pace, because it can set the page's clock."""
     sentences = opened.ready(SWITCHED)
     opened.press(SWITCHED, "First")
     opened.press(SWITCHED, "Play")
@@ -252,7 +252,7 @@ def test_play_walks_on_until_paused(opened):
     assert opened.step(SWITCHED) == step
     opened.shows(SWITCHED, sentences[step])
     opened.press(SWITCHED, "Play")
-    opened.press(SWITCHED, "Next")  # a move of one's own pauses
+    opened.press(SWITCHED, "Next")  # moving by hand pauses
     expect(opened.steppers[SWITCHED].get_by_role("button", name="Play")).to_be_visible()
 
 
@@ -282,8 +282,8 @@ def test_the_bench_of_clicks_runs_on_a_stepper(opened):
 
 
 @made
-def test_a_held_key_leaves_no_backlog_even_where_drawing_is_slow(opened):
-    """One request at a time; once the key is up, only for where it stopped and for what is near."""
+def test_a_held_key_leaves_no_backlog_even_if_drawing_is_slow(opened):
+    """One request at a time; once the key is up, only for the last step and its neighbours."""
     sentences, page = opened.ready(SLOW), opened.page
     opened.press(SLOW, "First")
     opened.shows(SLOW, sentences[0])
@@ -326,7 +326,7 @@ def test_a_step_that_cannot_be_drawn_is_said_and_the_others_can_be_walked(opened
 
 
 def serious(opened, context=".kvviz-stepper"):
-    """What axe finds in the steppers, or in what else is asked for, that is serious or critical."""
+    """The serious or critical problems that axe finds in the steppers, or in another element."""
     found = Axe().run(opened.page, context=context).response["violations"]
     return [
         (each["id"], each["help"]) for each in found if each["impact"] in ("serious", "critical")
@@ -361,7 +361,7 @@ def test_axe_sees_a_picture_without_alt_and_a_control_without_label(opened):
 
 
 @made
-def test_it_reads_alike_in_the_dark_theme(opened):
+def test_it_looks_the_same_in_the_dark_theme(opened):
     opened.ready(SWITCHED)
     root = opened.steppers[SWITCHED]
     seen = []
@@ -437,7 +437,7 @@ def test_all_heads_are_shown_and_one_is_chosen(opened):
 
 @made
 def test_it_can_be_used_at_twice_the_size(opened):
-    """Zoom 200% is half as many pixels across: nothing is cut off, every control is reached."""
+    """A zoom of 200% halves the width in pixels: nothing is cut off, and every control works."""
     opened.page.set_viewport_size({"width": 640, "height": 500})
     opened.page.wait_for_timeout(500)
     root = opened.steppers[SWITCHED]
@@ -494,7 +494,7 @@ def test_axe_finds_nothing_serious_in_the_panel(opened, name):
 
 
 def test_an_exported_notebook_shows_picture_and_sentence_with_no_network(chrome, tmp_path):
-    """By nbconvert, as anybody may: a committed notebook holds no widget, but its picture."""
+    """Export with nbconvert: a committed notebook holds no widget, but it has its picture."""
     path = tmp_path / "exported.html"
     path.write_text(HTMLExporter().from_filename(str(ROOT / f"notebooks/{COURSE[0]}.ipynb"))[0])
     page = chrome.new_page()

@@ -1,5 +1,5 @@
-"""No picture tells anything by hue alone: whatever an eye cannot keep apart has a mark or a place
-of its own, and every text can be read on the ground it is written on."""
+"""No picture says anything by hue alone: whatever an eye can't tell apart has a different mark or
+position, and every text is readable on its background."""
 
 from itertools import combinations
 
@@ -13,8 +13,8 @@ import kvviz as kv
 from kvviz.drawing import marks, style
 
 ROLES = ("keys", "values", "queries", "outputs")
-APART = 9  # CIE76; about 2 is just seen where two colours touch
-FAR = 18  # where they are a step of a scale, and may lie anywhere in the picture
+APART = 9  # CIE76; about 2 is just visible if two colours touch
+FAR = 18  # for neighbours on a scale, anywhere in the picture
 # Machado, Oliveira and Fernandes 2009, severity 1, linear RGB; grey keeps the luminance only.
 EYES = {
     "usual": np.eye(3),
@@ -48,11 +48,11 @@ def lab(color, eye):
 
 
 def distance(one, other):
-    """As seen by the eye that tells them apart least."""
+    """As seen by the eye that distinguishes them least."""
     return min(np.linalg.norm(lab(one, eye) - lab(other, eye)) for eye in EYES)
 
 
-def test_the_distance_is_that_of_the_norm():
+def test_the_distance_is_that_of_the_standard():
     assert np.allclose(lab("#ff0000", "usual"), [53.2, 80.1, 67.2], atol=0.1)
     assert distance("#000000", "#ffffff") == pytest.approx(100, abs=0.1)
     assert distance("#ff0000", "#ff0000") == 0
@@ -64,7 +64,7 @@ def test_the_distance_is_that_of_the_norm():
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_new_again_and_read_are_steps_that_every_eye_sees(role):
+def test_every_eye_can_tell_new_recomputed_and_read_apart(role):
     fills = {state: style.fill(role, state) for state in ("new", "recomputed", "read")}
     for one, other in combinations(fills.values(), 2):
         assert distance(one, other) > FAR
@@ -73,7 +73,7 @@ def test_new_again_and_read_are_steps_that_every_eye_sees(role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_states_that_look_alike_on_an_edge_bear_different_marks(role):
+def test_states_that_look_alike_on_an_edge_have_different_marks(role):
     states = ("new", "recomputed", "read", "earlier", "dropped", "pad")
     for one, other in combinations(states, 2):
         if distance(style.fill(role, one), style.fill(role, other)) <= FAR:
@@ -83,7 +83,7 @@ def test_states_that_look_alike_on_an_edge_bear_different_marks(role):
                 for state in (one, other)
             ]  # fmt: skip
             assert shapes[0] != shapes[1], (one, other)
-    for state in states:  # and a mark is seen on its own ground
+    for state in states:  # and a mark is visible on its background
         for mark in marks.make_mark(role, state, [0], [0]):
             ground = style.fill(role, state)
             assert distance(to_hex(mark.get_facecolor()[0]), ground) > FAR
@@ -94,7 +94,7 @@ def test_roles_that_an_eye_cannot_tell_apart_stand_on_four_sides_and_are_named(m
     alike = [
         pair for pair in combinations(ROLES, 2) if distance(*(style.ROLES[r] for r in pair)) < FAR
     ]
-    assert alike  # for some eye, so that colour alone would not do
+    assert alike  # for some eye, so colour alone wouldn't be enough
     drawn = make()
     ax = kv.draw_step(drawn).figure.axes[0]
     side = {}
@@ -125,7 +125,7 @@ def decoded():
     return kv.draw_step(decode()).figure.axes[0].collections
 
 
-def test_what_alarms_says_so_in_words_or_by_a_hatch():
+def test_every_alarm_also_has_words_or_a_hatch():
     notes = [a for ax in kv.draw_step(decode(gap=0.1)).figure.axes for a in ax.texts]
     red = [a.get_text() for a in notes if a.get_color() == style.ALARM]
     assert red and all("not to be trusted" in words for words in red)
@@ -144,7 +144,7 @@ def test_how_far_an_entry_moved_is_a_scale_that_every_eye_sees():
     assert [style.luminance(c) for c in scale] == sorted(map(style.luminance, scale), reverse=True)
 
 
-def test_no_two_curves_have_one_dash_or_one_marker():
+def test_no_two_curves_share_a_dash_or_a_marker():
     assert len({str(dash) for _, dash, _ in style.SERIES}) == len(style.SERIES)
     assert len({marker for *_, marker in style.SERIES}) == len(style.SERIES)
 
@@ -177,7 +177,7 @@ def test_every_text_has_a_contrast_of_four_and_a_half_where_it_is_written(name):
 
 
 def check_contrast(figure):
-    """Every text against the ground under its own pixels."""
+    """Check every text against the background under its pixels."""
     words = [a for ax in figure.axes for a in ax.texts if a.get_text()]
     for each in words:
         each.set_visible(False)

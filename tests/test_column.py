@@ -6,7 +6,7 @@ from kvviz.drawing.marks import find_cells
 from kvviz.drawing.stack import describe_moved
 
 
-def test_each_cell_says_whether_its_entry_describe_moved():
+def test_each_cell_says_whether_its_entry_moved():
     change = np.zeros((3, 5))
     change[1, 2], change[2, 4] = 0.5, 1e-4
     picture = draw_column(change, tokens=list("abcde"), title="One entry moved")
@@ -62,7 +62,7 @@ def test_any_size_fits_its_page(shape):
     [
         (np.zeros(3), [], "n_layers, N"),
         (np.full((2, 2), np.nan), [], "expected numbers"),
-        (np.zeros((2, 3)), ["a"], "expected 3, one for each position, and got 1"),
+        (np.zeros((2, 3)), ["a"], "expected 3, one for each position, but got 1"),
     ],
 )
 def test_bad_input_is_refused(change, tokens, says):

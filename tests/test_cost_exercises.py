@@ -129,19 +129,19 @@ def test_each_wrong_price_has_its_own_hint(answer, hint):
 
 
 def ticks():
-    """A clock that goes on by 30 seconds each time it is asked."""
+    """A clock that advances by 30 seconds each time it is read."""
     return itertools.count(0, 30).__next__
 
 
 @pytest.fixture(scope="module")
 def timed():
-    """Model, prompt and number of tokens; timed once, as every `ticks()` says 30 seconds."""
+    """A model, a prompt and a number of tokens, timed once, with 30 seconds per `ticks()`."""
     return small.llama(), small.prompt(5), 7
 
 
 @pytest.fixture
 def new_request():
-    """The same with a model whose answers were not timed yet."""
+    """The same, with a model whose answers haven't been timed yet."""
     return small.llama(), small.prompt(5), 7
 
 
@@ -184,7 +184,7 @@ def test_each_wrong_prediction_has_its_own_hint(timed, seconds, hint):
 
 def test_every_row_recomputed_at_every_step_is_named(timed):
     model, ids, n = timed
-    longer = 40  # of 5 + 7 tokens the plain loop's rows cost less than the steps
+    longer = 40  # for 5 + 7 tokens, the plain loop's rows cost less than the steps
     seconds = sum(range(5, 5 + longer)) * 30 / 256
     feedback = exercises.prediction(lambda p, n: seconds, model, ids, longer, clock=ticks())
     assert "That recomputes every row at every step" in feedback.message

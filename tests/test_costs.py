@@ -1,4 +1,4 @@
-"""The pictures of what serving costs draw the numbers they are given, and say them too."""
+"""The pictures of serving costs draw the numbers they are given, and say them too."""
 
 import io
 import warnings
@@ -34,7 +34,7 @@ def roofline(points=WORK, **named):
 
 
 def request(start, length, n=29):
-    """Bytes of one request that grows by a token a step and is then released."""
+    """Bytes of a request that grows by one token a step and is then released."""
     steps = np.arange(n)
     return np.where((steps >= start) & (steps < start + length), 450e2 * (2 + steps - start), 0)
 
@@ -74,12 +74,12 @@ PICTURES = {
 
 @cache
 def drawn_once(name):
-    """One picture for every test that only looks at it."""
+    """One picture, shared by all tests that only look at it."""
     return PICTURES[name]()
 
 
 def drawn(picture, gid):
-    """The one artist of this name."""
+    """The only artist with this name."""
     (artist,) = [a for a in picture.figure.axes[1].get_children() if a.get_gid() == gid]
     return artist
 
@@ -114,7 +114,7 @@ def test_each_moment_lasts_until_the_next_and_the_last_as_long_as_the_one_before
         assert drawn(picture, "band:a").get_data().edges.tolist() == edges
 
 
-def test_the_cross_stands_at_its_moment_on_the_budget_that_was_asked_too_much_of():
+def test_the_cross_stands_at_its_moment_on_the_budget_that_was_exceeded():
     picture = memory(budget=13 * 1024, failed={"b": 5})
     cross = drawn(picture, "failed:b")
     assert cross.get_xydata().tolist() == [[5, 13 * 1024]]
@@ -188,23 +188,23 @@ def test_the_sentence_of_many_failures_counts_them_and_names_the_first():
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ({"held": {}}, "held: expected bytes of at least one request, and got none"),
+        ({"held": {}}, "held: expected the bytes of at least one request"),
         ({"held": {"a": []}}, "at least one request"),
-        ({"held": [1, 2]}, "held: expected {name: bytes}, and got list"),
-        ({"budget": "7"}, "budget: expected bytes, more than 0, and got '7'"),
+        ({"held": [1, 2]}, "held: expected {name: bytes}, but got list"),
+        ({"budget": "7"}, "budget: expected a number of bytes above 0, but got '7'"),
         ({"held": {"a": [1, 2], "b": [1]}}, r"'b': expected 2 numbers, .* got shape \(1,\)"),
-        ({"held": {"a": [1, -2]}}, "'a': expected bytes, 0 or more, and got -2"),
-        ({"held": {"a": [1, float("nan")]}}, "expected bytes, 0 or more, and got nan"),
-        ({"held": {"a": [1, float("inf")]}}, "expected bytes, 0 or more, and got inf"),
-        ({"budget": 0}, "budget: expected bytes, more than 0, and got 0"),
-        ({"budget": float("nan")}, "budget: expected bytes, more than 0, and got nan"),
-        ({"failed": {"c": 1}}, "failed: expected names that are in held, and got 'c'"),
-        ({"failed": {"b": 7}}, "'b': expected a moment of 0 to 6, and got 7"),
-        ({"x": [0, 1, 2, 3, 3, 4, 5]}, "x: expected moments, each after the one before"),
+        ({"held": {"a": [1, -2]}}, "'a': expected bytes, 0 or more, but got -2"),
+        ({"held": {"a": [1, float("nan")]}}, "expected bytes, 0 or more, but got nan"),
+        ({"held": {"a": [1, float("inf")]}}, "expected bytes, 0 or more, but got inf"),
+        ({"budget": 0}, "budget: expected a number of bytes above 0, but got 0"),
+        ({"budget": float("nan")}, "budget: expected a number of bytes above 0, but got nan"),
+        ({"failed": {"c": 1}}, "failed: expected a name that is in held, but got 'c'"),
+        ({"failed": {"b": 7}}, "'b': expected one of the moments in x, 0 to 6, but got 7"),
+        ({"x": [0, 1, 2, 3, 3, 4, 5]}, "x: expected moments in rising order, but got"),
         ({"x": [0, 1]}, "'a': expected 2 numbers"),
     ],
 )
-def test_memory_that_cannot_be_is_refused_with_what_was_expected_and_what_came(named, says):
+def test_impossible_memory_is_refused_with_what_was_expected_and_given(named, says):
     with pytest.raises(ValueError, match=says):
         memory(**named)
 
@@ -279,21 +279,21 @@ def test_operations_are_counted_in_a_unit_that_keeps_the_numbers_small(flops, un
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ({"points": {}}, "points: expected {name: point} of at least one, and got {}"),
-        ({"points": [(1, 2)]}, "points: expected {name: point} of at least one"),
-        ({"flops": None}, "flops: expected a finite number above 0, and got None"),
+        ({"points": {}}, "points: expected {name: point}, at least one, but got {}"),
+        ({"points": [(1, 2)]}, "points: expected {name: point}, at least one, but got"),
+        ({"flops": None}, "flops: expected a finite number above 0, but got None"),
         ({"points": {"p": 3}}, r"'p': expected \(operations for each byte, .* got 3"),
         ({"points": {"p": (1, 2, 3)}}, r"got \(1, 2, 3\)"),
-        ({"points": {"p": (0, 2)}}, "'p': expected a finite number above 0, and got 0"),
+        ({"points": {"p": (0, 2)}}, "'p': expected a finite number above 0, but got 0"),
         (
             {"points": {"p": (1, float("inf"))}},
-            "'p': expected a finite number above 0, and got inf",
+            "'p': expected a finite number above 0, but got inf",
         ),
-        ({"flops": -1}, "flops: expected a finite number above 0, and got -1"),
-        ({"bandwidth": float("nan")}, "bandwidth: expected a finite number above 0, and got nan"),
+        ({"flops": -1}, "flops: expected a finite number above 0, but got -1"),
+        ({"bandwidth": float("nan")}, "bandwidth: expected a finite number above 0, but got nan"),
     ],
 )
-def test_a_roof_that_cannot_be_is_refused_with_what_was_expected_and_what_came(named, says):
+def test_an_impossible_roof_is_refused_with_what_was_expected_and_given(named, says):
     with pytest.raises(ValueError, match=says):
         roofline(**named)
 

@@ -15,7 +15,7 @@ from kvviz.models import load_config
 from kvviz.recording import cache_state
 from kvviz.recording.recorder import record
 
-W = 5  # the window of the small models that have one
+W = 5  # the window of those small models that have one
 KINDS = {
     "multi-head": small.gpt2,
     "grouped": lambda: small.llama(hidden_size=72, head_dim=None),
@@ -35,13 +35,13 @@ both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], 
 
 @functools.cache
 def build(kind, dtype=torch.float32):
-    """A model of this kind, built once: feeding it changes its caches only."""
+    """A model of this kind, built once: feeding it changes only its caches."""
     return small.in_dtype(KINDS[kind], dtype)
 
 
 @torch.no_grad()
 def feed(model, cache, *passes):
-    """Random tokens, two sequences of them, `passes` rows at a time."""
+    """Feed two sequences of random tokens, `passes` rows at a time."""
     for ids in small.prompt(sum(passes), n_batch=2).split(passes, dim=1):
         model(ids, cache=cache, use_cache=True)
     return cache
@@ -71,7 +71,7 @@ def test_counts_equal_a_recording(prompt, new, cached):
     model = build("own head width")
     with record(model, keep=()) as run:
         (small.cached_loop if cached else small.plain_loop)(model, small.prompt(prompt), new)
-    # A loop that asks for no token may still run the prompt: the counts are of what is needed.
+    # A loop that needs no new token may still run the prompt; we count only what is needed.
     expected = run.rows if new else []
     assert count.rows(prompt, new, cached=cached) == expected
     assert count.positions(prompt, new, cached=cached) == sum(expected)
@@ -124,7 +124,7 @@ def test_falcon_says_multi_query_with_a_flag():
 # what each layer keeps
 
 
-def test_layers_say_which_keep_what():
+def test_layers_say_what_each_of_them_keeps():
     local = dict(kind="sliding_attention", per_token=2 * 3 * 22, window=W)
     full = dict(kind="full_attention", per_token=2 * 2 * 32)
     expected = [count.LayerCache(n, **(full if n % 2 else local)) for n in range(4)]
@@ -160,7 +160,7 @@ def test_a_chunk_is_a_window():
     assert windows == [W, W, W, None]
 
 
-def test_a_window_that_is_switched_off_is_none():
+def test_a_window_that_is_switched_off_does_not_count():
     sizes = dict(num_hidden_layers=3, hidden_size=66, num_attention_heads=3, sliding_window=W)
     off, on = (tf.Qwen2Config(**sizes, use_sliding_window=use) for use in (False, True))
     assert {kept.window for kept in count.layers(off)} == {None}
@@ -251,20 +251,23 @@ def test_the_text_part_of_a_model_of_several_is_counted():
 
 
 UNSUPPORTED = {
-    "t5": (small.t5, "expected a decoder alone, and got an encoder-decoder"),
-    "bert": (tf.BertConfig, "expected a decoder, and got an encoder"),
-    "vit": (tf.ViTConfig, "expected a decoder with a cache, and got a config without `use_cache`"),
+    "t5": (small.t5, "expected a decoder-only model, but got an encoder-decoder"),
+    "bert": (tf.BertConfig, "expected a decoder, but got an encoder"),
+    "vit": (tf.ViTConfig, "expected a decoder with a cache, but got a config without `use_cache`"),
     "clip_text_model": (tf.CLIPConfig, "expected a decoder with a cache"),
     "openai-gpt": (tf.OpenAIGPTConfig, "expected a decoder with a cache"),
-    "mamba": (small.mamba, "expected linear layers of the gated delta rule, and got others"),
-    "rwkv": (tf.RwkvConfig, "expected `num_attention_heads`, a whole number .* and got None"),
+    "mamba": (small.mamba, "expected linear layers of the gated delta rule, but got others"),
+    "rwkv": (tf.RwkvConfig, "expected `num_attention_heads`, a whole number .* but got None"),
     "deepseek_v32": (tf.DeepseekV32Config, "layers of full_attention, .* got indexed_attention"),
-    "falcon_h1": (tf.FalconH1Config, "layers of full_attention, .* and got hybrid"),
-    "mllama_text_model": (tf.MllamaConfig, "fields that say what is kept, and got some of its own"),
-    "gemma2": (lambda: tf.Gemma2Config(sliding_window=1), "`sliding_window`, .* 2, and got 1"),
+    "falcon_h1": (tf.FalconH1Config, "layers of full_attention, .* but got hybrid"),
+    "mllama_text_model": (
+        tf.MllamaConfig,
+        "fields that give the size of its cache, but got others",
+    ),
+    "gemma2": (lambda: tf.Gemma2Config(sliding_window=1), "`sliding_window`, .* 2, but got 1"),
     "mistral": (
         lambda: tf.MistralConfig(layer_types=["sliding_attention"] * 32, sliding_window=None),
-        "expected `sliding_window`, a whole number of at least 2, and got None",
+        "expected `sliding_window`, a whole number of at least 2, but got None",
     ),
 }
 
@@ -284,7 +287,7 @@ def test_an_unsupported_config_is_refused_by_name(model_type):
 
 
 @pytest.mark.parametrize("came", [{"model_type": "llama"}, "gpt2", None])
-def test_what_is_no_config_is_a_type_error(came):
+def test_anything_but_a_config_is_a_type_error(came):
     with pytest.raises(TypeError, match=f"expected a config, .* got {type(came).__name__}"):
         count.layers(came)
 
@@ -298,7 +301,7 @@ def test_a_size_of_numbers_is_above_0(size):
         lambda: count.allocated_bytes(config, 3, bytes_per_number=size),
     ):
         with pytest.raises(
-            ValueError, match=f"bytes_per_number: expected a number above 0, and got {size!r}"
+            ValueError, match=f"bytes_per_number: expected a number above 0, but got {size!r}"
         ):
             call()
 
@@ -311,8 +314,8 @@ def test_counting_loads_no_library():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda _: count.rows(0, 3, cached=True), "n_prompt: expected a .* at least 1, and got 0"),
-        (lambda _: count.cells(3, -1, cached=True), "n_new: expected a .* at least 0, and got -1"),
+        (lambda _: count.rows(0, 3, cached=True), "n_prompt: expected a .* at least 1, but got 0"),
+        (lambda _: count.cells(3, -1, cached=True), "n_new: expected a .* at least 0, but got -1"),
         (lambda _: count.positions(2.5, 1, cached=False), "n_prompt: expected a whole number"),
         (lambda c: count.cache_bytes(c, -1), "held: expected"),
         (lambda c: count.cache_bytes(c, 3, batch_size=0), "batch_size: expected"),
@@ -334,7 +337,7 @@ def test_bytes_are_said_in_units(n_bytes, said):
     assert count.in_units(n_bytes) == said
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_numbers():
     config = build("own head width").config
     priced = count.cache_bytes(
         config, np.int64(5), batch_size=np.int32(2), bytes_per_number=np.float32(2)

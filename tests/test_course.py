@@ -1,4 +1,4 @@
-"""The shape that every notebook of the course has."""
+"""The structure that every notebook of the course has."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every mark stands where the data says, and looks as its role and state say."""
+"""Every mark is where the data says, and looks the way its role and state say."""
 
 import subprocess
 import sys
@@ -158,7 +158,7 @@ def test_keys_and_values_are_drawn_each_in_their_own_order():
         assert abs(label.get_window_extent().x1 - middle) < 8
 
 
-def test_values_in_the_usual_order_have_no_labels_of_their_own():
+def test_values_in_the_usual_order_have_no_labels():
     assert labels.draw_value_labels(axes(), decode(), span=7) == []
     drawn = decode(7, value_tokens=(*TOKENS[:6], "X"), value_states=decode().column_states)
     assert list(words(labels.draw_value_labels(axes(), drawn, span=7))) == ["value:6"]
@@ -192,7 +192,7 @@ def test_two_steps_differ_by_one_cell_on_each_horizontal_edge_and_by_one_row(mak
         assert np.allclose(np.mean(first[key], 0), np.mean(second[key], 0))
 
 
-def test_a_column_stands_at_its_place_and_its_row_too():
+def test_a_column_and_its_row_stand_at_their_position():
     at = corners(all_of(axes(), plain()))
     for j in range(7):
         for role in ("keys", "values"):
@@ -249,7 +249,7 @@ def test_all_text_has_a_contrast_of_four_and_a_half():
     assert min(style.contrast(style.text_on(ink), ink) for ink in inks) >= 4.5
 
 
-def test_the_newest_rows_large_shares_are_written_and_nobody_elses():
+def test_only_the_newest_rows_large_shares_are_written():
     shares = weights(7)
     shares[6] = [0.02, 0.02, 0, 0, 0, 0.957, 0.003]
     said = words(drawing.draw_attention(axes(), plain(shares=shares)))

@@ -204,7 +204,7 @@ def test_the_plain_loop_wrong(model, wrong, hint):
 
 @pytest.fixture(scope="module")
 def texts():
-    """Entries of a text, and those with another first and with another last token; invented."""
+    """Made-up entries of a text, and of the same text with another first or last token."""
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(5, 7, 11, generator=generator)
     first, last = base.clone(), base.clone()

@@ -1,4 +1,4 @@
-"""Every fault differs from the right cache, and in just the checks where it should."""
+"""Every fault differs from the right cache, and exactly in the checks where it should."""
 
 from functools import cache
 
@@ -13,11 +13,11 @@ from kvviz.forge import Forge, KVCache
 GATE = 1e-5  # largest gap allowed, over the largest number of the right result
 CHECKS = ("tokens", "logits", "entries", "chunks", "work")
 ALL_BUT_WORK = "tokens logits entries chunks"
-# Said of the small model: which of the five checks catch it.
+# On the small model: which of the five checks catch each fault.
 CAUGHT_BY = {
     "position restarts": ALL_BUT_WORK,
     "position counted twice": ALL_BUT_WORK,
-    "counter left behind": "entries",  # all positions moved by as much: rotary logits don't change
+    "counter left behind": "entries",  # all positions shifted equally: rotary logits don't change
     "keys stored before rotation": ALL_BUT_WORK,
     "keys rotated twice": ALL_BUT_WORK,
     "new token not appended": ALL_BUT_WORK,
@@ -48,7 +48,7 @@ def close(ours, right):
 
 @cache
 def right(seed):
-    """Six tokens and twelve more without a cache, their logits, and their entries."""
+    """Six tokens and twelve more, without a cache: their ids, logits and entries."""
     forge, ids, filled = Forge.small(seed), small.prompt(6, seed=seed), KVCache(4)
     for _ in range(12):
         ids = torch.cat([ids, forge(ids)[:, -1:].argmax(-1)], dim=1)
@@ -56,7 +56,7 @@ def right(seed):
 
 
 class Trial:
-    """One cache and one forge, each text of them fed after another that the cache has let go of."""
+    """One cache and one forge; before each text, the cache is filled with another one and reset."""
 
     def __init__(self, cache_class, forge_class, seed=0):
         self.cache_class, self.seed, self.rows = cache_class, seed, []
@@ -108,7 +108,7 @@ class Trial:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
-def test_a_fault_is_caught_by_these_checks_and_no_other(fault, seed):
+def test_a_fault_is_caught_by_these_checks_and_no_others(fault, seed):
     found = Trial(fault.cache_class, fault.forge_class, seed).caught_by()
     assert found == CAUGHT_BY[fault.name]
 
@@ -120,14 +120,14 @@ def _reference():
 
 @pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
 def test_check_cache_finds_the_same(fault):
-    """It was written apart from the trial here; both look at a text of their own."""
+    """It was written independently of the trial here, and each uses its own text."""
     found = judge_cache(_reference(), fault.cache_class, fault.forge_class).findings
     caught = [check for check, one in zip(CHECKS, found, strict=True) if not one.passed]
     assert set(caught) - {"tokens"} == set(CAUGHT_BY[fault.name].split()) - {"tokens"}
 
 
 @pytest.mark.parametrize("seed", range(7))
-def test_the_right_cache_is_caught_by_none(seed):
+def test_no_check_catches_the_right_cache(seed):
     assert Trial(KVCache, Forge, seed).caught_by() == ""
 
 
@@ -153,7 +153,7 @@ def test_without_a_cache_all_but_those_of_the_forward_pass_are_right(fault):
 
 
 def test_a_group_looks_alike_in_the_first_decode_step():
-    """Layer 0's entry after one decode step, its keys sorted out of their order."""
+    """Compare layer 0's entry after one decode step, with its keys sorted."""
     groups = {}
     for fault in GALLERY.values():
         groups.setdefault(fault.group, []).append(fault)

@@ -1,4 +1,4 @@
-"""Whatever fonts are installed: each character is looked for in the font that is taken."""
+"""Whatever fonts are installed, each character is in the font that draws it."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ from kvviz.drawing import fonts
 
 pytestmark = pytest.mark.filterwarnings("error")
 CJK = "语言モデル语"
-# What a font has, as some Debian packages' have: ideographs, and no full stop beside them.
+# Like the fonts of some Debian packages: ideographs, but no full stop.
 HAS = {"ideographs alone": CJK, "one of two": "语", "with a full stop": CJK + ".", "none": ""}
 TEXTS = ["语言", "语言.", "语.", "a语", "语" * 60, "语言 モデル.", "语…", " 语", "  语 "]
 
 
 def write_font(path, characters):
-    """A font of black boxes for these characters and no other, not even a space."""
+    """Write a font of black boxes for these characters and no others, not even a space."""
     names = {ord(character): f"u{ord(character):x}" for character in characters}
     pen = TTGlyphPen(None)
     for move, point in zip("mlll", [(100, 0), (100, 800), (900, 800), (900, 0)], strict=True):
@@ -44,7 +44,7 @@ def write_font(path, characters):
 
 @pytest.fixture(params=HAS)
 def installed(request, tmp_path, monkeypatch):
-    """One font is installed beside matplotlib's own."""
+    """Install one font in addition to matplotlib's own."""
     path = write_font(tmp_path / "boxes.ttf", HAS[request.param])
     own = [entry for entry in fontManager.ttflist if Path(entry.fname).parent == fonts.FONTS]
     monkeypatch.setattr(fontManager, "ttflist", [*own, FontEntry(fname=path, name="Boxes")])
@@ -54,14 +54,14 @@ def installed(request, tmp_path, monkeypatch):
 
 
 def forget():
-    """What was found out about the fonts before."""
+    """Forget what was found out about the fonts before."""
     for each in vars(fonts).values():
         if hasattr(each, "cache_clear"):
             each.cache_clear()
 
 
 def lacking(picture):
-    """Each text of a picture with the characters that its font lacks."""
+    """Each text of a picture, with the characters that its font lacks."""
     for artist in picture.figure.findobj(Text):
         has = get_font(artist.get_fontproperties().get_file() or fonts.REGULAR).get_charmap()
         if lacks := [c for c in artist.get_text() if ord(c) not in has]:

@@ -1,4 +1,4 @@
-"""The forge gives the library's numbers, however the text is fed."""
+"""The forge gives the library's numbers, in whatever pieces the text is fed."""
 
 import pytest
 import small
@@ -68,7 +68,7 @@ def test_each_entry_is_the_librarys(pair):
 
 @pytest.fixture(scope="module")
 def generated(default_model):
-    """For each prompt: tokens, each step's logits and the cache, the library's and the forge's."""
+    """For each prompt: the tokens, logits and cache of the library, and those of the forge."""
     model, tokenizer = default_model
     forge, pairs = Forge.from_pretrained(model), []
     for prompt in PROMPTS:
@@ -199,7 +199,7 @@ def test_a_cache_holds_what_was_fed_and_reads_its_length_from_its_tensors():
     assert (len(cache), cache.held, cache.get(0)) == (4, 0, None)
 
 
-def test_an_empty_cache_is_true():
+def test_an_empty_cache_is_truthy():
     assert bool(KVCache(4)) is True
 
 

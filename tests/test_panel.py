@@ -1,4 +1,4 @@
-"""`memory_panel`: it says what `count` says, and the picture follows its three numbers."""
+"""`memory_panel` agrees with `count`, and its picture follows its three fields."""
 
 import pytest
 import small
@@ -54,7 +54,7 @@ def test_the_fields_and_the_numbers_move_together(model):
     assert tokens.value == 78
 
 
-def test_it_says_how_much_of_the_weights_the_cache_weighs(model):
+def test_it_compares_the_cache_with_the_weights(model):
     a_token = int(count.bytes_per_token(model.config))
     shares = {50: "50% of", 100: "100% of", 101: "101% of", 199: "199% of", 300: "3 times"}
     assert (
@@ -67,7 +67,7 @@ def test_it_says_how_much_of_the_weights_the_cache_weighs(model):
         figure = panel.picture.figure
         assert figure.axes[0].texts[0].get_text().endswith(f", {share} the weights")
         (bar,) = [each for each in figure.findobj() if each.get_gid() == "bar:cache"]
-        assert bool(bar.get_hatch()) == (tokens > 100)  # it stands out where it outweighs them
+        assert bool(bar.get_hatch()) == (tokens > 100)  # if it's larger than the weights
 
 
 def test_a_stored_notebook_shows_the_picture_and_the_sentence(model):

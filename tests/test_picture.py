@@ -1,4 +1,4 @@
-"""A picture says in its sentence what it draws, is shown once, and leaves nothing behind."""
+"""A picture's sentence says what is drawn; it's shown once and leaves nothing behind."""
 
 import base64
 import html
@@ -37,7 +37,7 @@ from kvviz.drawing.sentences import describe_square, list_numbers, write_title
 from tools import pictures
 
 BASELINE = Path(__file__).with_name("baseline")
-LOOKED_AT = 96  # percent of attention, in the sentence of the course's first picture
+LOOKED_AT = 96  # percent of attention in the sentence of the course's first picture
 
 
 def object_share(n=10):
@@ -104,7 +104,7 @@ def test_equal_shares_always_name_the_first_of_them():
     assert describe_square(decode(shares=shares)).endswith("attends most to 'The', 14%")
 
 
-def test_repeated_tokens_are_told_apart_by_place_and_the_newest_is_itself():
+def test_repeated_tokens_are_told_apart_by_column_and_the_newest_is_itself():
     shares = np.eye(3)
     tokens = [" the", " cat", " the"]
     itself = decode(3, shares=shares, tokens=tokens)
@@ -137,7 +137,7 @@ def test_sentence_holds_no_control_characters_and_no_lone_surrogates():
         ),
     ],
 )
-def test_titles_say_what_to_see(drawn, title):
+def test_titles_say_what_the_picture_shows(drawn, title):
     assert write_title(drawn) == title
 
 
@@ -319,7 +319,7 @@ def test_side_by_side_of_two_runs_at_one_step():
     )
 
 
-def test_side_by_side_of_two_steps_of_one_run_keeps_every_column_in_its_place():
+def test_side_by_side_of_two_steps_of_one_run_keeps_every_column_where_it_was():
     picture = kv.draw_side_by_side(CACHED, CACHED, step=(2, 3), layer=13, head=8)
     left, right = picture.figure.axes[:2]
     assert left.get_xlim() == right.get_xlim()
@@ -365,15 +365,15 @@ def test_filmstrip_gives_rows_and_columns_of_every_step():
         ),
         (
             lambda: kv.draw_step(LOOP, step=1.5, layer=13, head=8),
-            "step: expected a whole number, and got 1.5",
+            "step: expected a whole number, but got 1.5",
         ),
         (
             lambda: kv.draw_step(LOOP, step=0, layer=13, head=True),
-            "head: expected a whole number, and got True",
+            "head: expected a whole number, but got True",
         ),
         (
             lambda: kv.draw_step(LOOP, step=1, layer=13, head=8, span=5),
-            "span 5: expected at least the 8 columns",
+            "span 5: expected at least 8, the number of columns",
         ),
         (
             lambda: kv.draw_side_by_side(LOOP, LOOP, step=(1, 2, 3), layer=13, head=8),
@@ -385,15 +385,18 @@ def test_filmstrip_gives_rows_and_columns_of_every_step():
         ),
         (lambda: kv.draw_filmstrip(LOOP, steps=[]), "steps: expected at least one step"),
         (lambda: kv.draw_curves([0, 1], {"a": [1]}, title="t"), "'a': expected 2 numbers"),
-        (lambda: kv.draw_curves([0, 1], {}, title="t"), "expected numbers to draw, and got none"),
+        (
+            lambda: kv.draw_curves([0, 1], {}, title="t"),
+            "expected at least one finite number to draw",
+        ),
         (
             lambda: kv.draw_curves([0], {"a": [0]}, title="t", log=True),
             "at least one number above zero",
         ),
-        (lambda: kv.draw_bars({}, title="t"), "expected numbers to draw"),
+        (lambda: kv.draw_bars({}, title="t"), "expected at least one finite number to draw"),
     ],
 )
-def test_bad_input_is_refused_with_what_was_expected_and_what_came(ask, says):
+def test_bad_input_is_refused_with_what_was_expected_and_given(ask, says):
     with pytest.raises(ValueError, match=says):
         ask()
 
@@ -401,7 +404,7 @@ def test_bad_input_is_refused_with_what_was_expected_and_what_came(ask, says):
 # --- curves and bars ------------------------------------------------------------------------
 
 
-def test_plot_names_each_curve_where_it_ends_and_says_where_it_goes():
+def test_curves_are_named_where_they_end_and_the_sentence_says_where_they_go():
     picture = kv.draw_curves(
         range(5),
         {"plain": [6, 7, 8, 9, 10], "cached": [6, 1, 1, 1, 1]},
@@ -466,7 +469,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_it_looks_as_it_did(name):
-    """Write new ones, and look at them: python tests/test_picture.py."""
+    """To write new ones, run python tests/test_picture.py, and look at them."""
     want, got = (
         Image.open(file).convert("RGB")
         for file in (BASELINE / f"{name}.png", io.BytesIO(LOOKS[name]().png(sharpness=1)))
@@ -522,7 +525,7 @@ def test_the_courses_first_picture_is_drawn_from_a_real_run(default_model):
         kv.draw_step(run, step=4, layer=13, head=9)
 
 
-def test_what_is_no_recording_and_what_are_no_steps_are_refused():
+def test_anything_but_a_recording_and_a_list_of_steps_is_refused():
     with pytest.raises(TypeError, match="expected a recording"):
         kv.draw_step(None, step=0, layer=0, head=0)
     with pytest.raises(ValueError, match="expected several, such as range"):

@@ -1,4 +1,4 @@
-"""Progress is shown where a person waits, and only there."""
+"""Progress is shown only when a person has to wait."""
 
 import time
 
@@ -19,14 +19,14 @@ def test_it_is_shown_unless_the_environment_or_the_caller_says_no(
     assert progress.bar(range(3), shown=asked).disable is not wanted
 
 
-def test_what_is_quick_says_nothing(capsys, monkeypatch):
+def test_quick_work_shows_nothing(capsys, monkeypatch):
     monkeypatch.setenv("KVVIZ_PROGRESS", "1")
     assert list(progress.bar(range(3))) == [0, 1, 2]
     timing.compare({"a": int, "b": int}, rounds=2)
     assert capsys.readouterr() == ("", "")
 
 
-def test_what_takes_long_is_counted_on_stderr_and_leaves_nothing_behind(capsys, monkeypatch):
+def test_slow_work_is_counted_on_stderr_and_leaves_nothing_behind(capsys, monkeypatch):
     now = time.time()
     monkeypatch.setattr("tqdm.std.time", lambda: now)
     looks = {"desc": "timed", "mininterval": 0, "maxinterval": 1e9}

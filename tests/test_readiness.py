@@ -37,7 +37,7 @@ def test_a_missing_model_and_a_full_disk_are_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(room.shutil, "disk_usage", lambda _: room.shutil._ntuple_diskusage(9, 8, 1))
     text = repr(check_setup())
     assert "✗ the course's model" in text and "KVVIZ_HOME" in text
-    assert "✗ 2 GiB of disk for the model" in text and "only 0.0 GiB are free" in text
+    assert "✗ 2 GiB of disk space for the model" in text and "only 0.0 GiB are free" in text
     assert not (tmp_path / "none").exists()
 
 
@@ -68,7 +68,7 @@ def test_every_public_name_is_what_it_says():
 
 
 def test_no_module_replaces_a_public_name_when_it_is_imported():
-    """An imported module becomes an attribute of the package, whatever had that name before."""
+    """An imported module becomes an attribute of the package and replaces what had that name."""
     modules = {module.name for module in pkgutil.iter_modules(kvviz.__path__)}
     assert len(modules) > 10
     shared = modules & set(kvviz.__all__)

@@ -1,4 +1,4 @@
-"""Imports go one way: what shows and judges imports what records and counts, never the reverse."""
+"""Imports go one way: showing and checking import recording and counting, never the reverse."""
 
 import subprocess
 import sys
@@ -7,8 +7,8 @@ import pytest
 
 from tools import rooms
 
-# Each folder -> the folders, or the single modules of one, that it may import; all may import the
-# modules beside the folders.
+# Each folder -> the folders, or single modules of one, that it may import. All may import the
+# top-level modules.
 ALLOWED = {
     "exercises": ["checking", "recording"],
     "checking": ["recording"],
@@ -17,7 +17,7 @@ ALLOWED = {
     "recording": [],
     rooms.TOP: [],
 }
-# These are read by everything and import nothing of kvviz but one another.
+# Everything may import these, and of kvviz they import only one another.
 LEAVES = ["arguments", "count", "files", "layer_caches", "progress", "tokens"]
 
 
@@ -27,7 +27,7 @@ def imports():
 
 
 def upward(imports):
-    """Imports that the rule does not allow."""
+    """Imports that the rule doesn't allow."""
     found = []
     for module, others in imports.items():
         own = rooms.folder(module)
@@ -48,11 +48,11 @@ def test_no_import_goes_up(imports):
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_what_everything_reads_imports_nothing_of_the_folders(imports, name):
+def test_what_everything_imports_imports_nothing_from_the_folders(imports, name):
     assert {*imports[f"kvviz.{name}"]} <= {f"kvviz.{leaf}" for leaf in LEAVES}
 
 
-def test_no_module_imports_itself_by_a_detour(imports):
+def test_no_module_imports_itself_indirectly(imports):
     assert rooms.circle(imports) == []
 
 

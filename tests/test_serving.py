@@ -1,4 +1,4 @@
-"""Notebook 07's device and server: its own cells, with a small model and other prompts."""
+"""Run notebook 07's device and server cells with a small model and other prompts."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ CELLS = ("own-run", "device", "serve")
 
 @pytest.fixture(scope="module")
 def lesson():
-    """What the notebook defines, with a small model and its cache size instead of the real ones."""
+    """What the notebook defines, with a small model and that model's cache size."""
     cells = sources(ROOT / "notebooks" / "07-weigh-it.ipynb")
     model = small.llama()
     names = {"torch": torch, "model": model}
@@ -63,7 +63,7 @@ def test_with_room_enough_each_writes_what_it_writes_alone(lesson, serve, sizes)
 
 
 @pytest.mark.parametrize("sizes", [(5, 7), (7, 5)])
-def test_the_one_that_fails_loses_nothing_of_the_other(lesson, serve, sizes):
+def test_a_failing_request_does_not_change_the_other(lesson, serve, sizes):
     asked = prompts(*sizes)
     texts, held, failed, printed = serve(20, asked)
     ((loser, at),) = failed.items()
@@ -76,7 +76,7 @@ def test_the_one_that_fails_loses_nothing_of_the_other(lesson, serve, sizes):
     assert printed == [f"{loser}: {fitted} tokens fit, but {fitted + 1} don't"]
 
 
-def test_no_more_is_ever_held_than_there_is(lesson, serve):
+def test_the_device_never_holds_more_than_it_has(lesson, serve):
     for room in range(8, 40, 10):
         for preempt in (False, True):
             _, held, _, _ = serve(room, prompts(4, 6, 5), preempt=preempt)

@@ -1,4 +1,4 @@
-"""The ways to set the course up agree with each other, and the README tells the truth."""
+"""All ways to set up the course agree with each other, and the README is correct."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ CONDA_NAMES = {"pytorch": "torch", "matplotlib-base": "matplotlib"}
 
 
 def conda_packages():
-    """Name -> version, of what conda itself installs."""
+    """Name -> version of each package that conda itself installs."""
     lines = [line for line in ENVIRONMENT["dependencies"] if isinstance(line, str)]
     return {name: rest for name, _, rest in (line.partition("=") for line in lines)}
 
@@ -84,7 +84,7 @@ def test_conda_installs_the_same_versions():
 
 
 def test_conda_names_every_package_of_the_course_and_of_its_tests():
-    """A reader finds them there, in the tested versions, and `pytest` runs there."""
+    """The conda environment has the tested versions, and `pytest` runs in it."""
     by_conda = {CONDA_NAMES.get(name, name) for name in conda_packages()}
     rest = [wanted.name for wanted in requirements(("test",)) if wanted.name not in by_conda]
     assert {"transformers", "jupyterlab", "ipywidgets", "anywidget", "pytest", "nbval"} <= {*rest}
@@ -120,7 +120,7 @@ def test_the_makefile_has_the_targets_and_what_they_start():
 
 @pytest.fixture
 def made_with(tmp_path):
-    """`made_with({"python3.12": (3, 12)})`: what make says and runs where these Pythons are all."""
+    """`made_with({"python3.12": (3, 12)})`: what make says and runs with only these Pythons."""
 
     def run(pythons, *arguments):
         path = tmp_path / "bin"
@@ -154,7 +154,7 @@ def made_with(tmp_path):
         ({"python3.13": None, "python3.12": (3, 12)}, "python3.12"),
     ],
 )
-def test_make_takes_the_newest_python_that_will_do(made_with, pythons, taken):
+def test_make_takes_the_newest_python_that_is_supported(made_with, pythons, taken):
     made = made_with(pythons)
     assert re.search(r"^(\S+) -m venv", made.stdout, re.MULTILINE)[1] == taken, made
 

@@ -61,7 +61,7 @@ def alone(walk, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The course's pages; one notebook with a stepper is run, the others stand as stored."""
+    """The course's pages: one notebook with a stepper is run, and the others are as stored."""
     folder = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KVVIZ_PROGRESS", "0")
@@ -77,7 +77,7 @@ def chrome():
 
 
 class Opened:
-    """A page opened from a file, with no network, and what it said and asked."""
+    """A page opened from a file without a network, and what it logged and requested."""
 
     def __init__(self, chrome, path, *, by_hand=False):
         self.context = chrome.new_context(viewport={"width": 1280, "height": 1000})
@@ -109,7 +109,7 @@ class Opened:
         expect(self.root.locator(".kv-words [aria-live]")).to_have_text(sentence)
 
     def pixels(self):
-        """The picture as the page holds it, decoded here."""
+        """The page's picture, decoded here."""
         read = """(image) => {
           const canvas = document.createElement("canvas");
           [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
@@ -269,10 +269,11 @@ def test_what_cannot_be_drawn_is_said_in_the_page_too(walk, monkeypatch):
     assert all("ZeroDivisionError" in message["error"] and not shown for message, shown in answers)
 
 
-def test_a_page_is_written_whole_or_not_at_all(walk, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"ends in \.html, and got 'mine.htm'"):
+def test_a_page_is_written_completely_or_not_at_all(walk, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"ends in \.html, but got 'mine.htm'"):
         walk.save(tmp_path / "mine.htm")
-    with pytest.raises(FileNotFoundError, match="nowhere.*: expected a folder to write into"):
+    says = "nowhere.*: expected a folder to write into, but .*nowhere isn't one"
+    with pytest.raises(FileNotFoundError, match=says):
         walk.save(tmp_path / "nowhere" / "mine.html")
     there = tmp_path / "there.html"
     there.write_text("before")
@@ -332,7 +333,7 @@ def test_the_lesson_steps_with_no_kernel_and_no_network(opened, lesson):
 
 
 @in_a_browser
-def test_no_page_says_an_error_or_asks_for_anything(chrome, built):
+def test_no_page_logs_an_error_or_requests_anything(chrome, built):
     for path in built.rglob("*.html"):
         opened = Opened(chrome, path)
         assert (opened.faults, opened.elsewhere()) == ([], []), path.name
@@ -344,7 +345,7 @@ def test_no_page_says_an_error_or_asks_for_anything(chrome, built):
 # --- bad input ------------------------------------------------------------------------------
 
 
-def test_what_is_no_notebook_is_refused(tmp_path):
+def test_a_file_that_is_not_a_notebook_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError):
         kv.export_page(tmp_path / "none.ipynb", tmp_path)
     for text in ("no json", "{}", '{"nbformat": 4}'):

@@ -1,4 +1,4 @@
-"""A square knows its own facts: what pictures and sentences need is worked out in one place."""
+"""A square computes all the facts that pictures and sentences need."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from kvviz.drawing.sentences import describe_square, list_numbers
     [
         (plain(7), 6, range(7), 7),
         (decode(7), 0, range(7), 7),
-        (window(), 0, range(7), 3),  # what fell out of the window had a key once
+        (window(), 0, range(7), 3),  # a column that fell out of the window once had a key
         (static(), 0, range(11), 11),
         (padded(), 6, range(2, 7), 5),
         (square(["pad", "pad"], [0, 1], ["pad", "pad"]), None, [], 0),
@@ -87,7 +87,7 @@ def test_a_new_key_in_front_has_its_value_behind():
     assert "keys and values in different orders" in list_numbers(drawn)
 
 
-def test_orders_differ_though_all_tokens_are_one():
+def test_orders_can_differ_even_if_all_tokens_are_equal():
     same = (" a",) * 7
     drawn = keys_in_front(7).__class__(
         **{**vars(keys_in_front(7)), "tokens": same, "value_tokens": same}

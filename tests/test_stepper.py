@@ -1,4 +1,4 @@
-"""The stepper without a browser: its state, its answers, its frames and what it leaves behind."""
+"""The stepper without a browser: its state, answers and frames, and what it leaves behind."""
 
 import base64
 import gc
@@ -101,11 +101,11 @@ def test_every_frame_is_one_size(cached, plain):
     [
         ("step", 14, "step 14: this recording has steps 0 to 6"),
         ("step", -1, "step -1: this recording has steps 0 to 6"),
-        ("layer", 3, "layer 3: attention was kept of layers 0 to 2"),
+        ("layer", 3, "layer 3: attention was kept for layers 0 to 2"),
         ("head", 6, "head 6: layer 1 has heads 0 to 5"),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_there_is(cached, name, value, says):
+def test_a_missing_step_or_layer_is_refused_with_those_there_are(cached, name, value, says):
     walk = kv.stepper(cached, layer=1)
     with pytest.raises(traitlets.TraitError, match=f"^{re.escape(says)}$"):
         setattr(walk, name, value)
@@ -143,10 +143,10 @@ def test_a_sequence_of_a_batch(model):
 
 @pytest.mark.parametrize("given", ["run", None, 3, [1, 2]])
 def test_only_a_recording_can_be_walked(given, cached):
-    with pytest.raises(TypeError, match="run: expected a recording, .* and got"):
+    with pytest.raises(TypeError, match="run: expected a recording, .* but got"):
         kv.stepper(given)
     if given is not None:
-        with pytest.raises(TypeError, match="uncached: expected a recording, .* and got"):
+        with pytest.raises(TypeError, match="uncached: expected a recording, .* but got"):
             kv.stepper(cached, given)
 
 
@@ -161,7 +161,7 @@ def test_recordings_that_cannot_be_walked_say_why(model, cached, plain):
     with pytest.raises(ValueError, match="run has 7 steps, uncached has 3"):
         kv.stepper(cached, short)
     other = recorded(plain_loop, model, prompt(PROMPT, seed=1))
-    with pytest.raises(ValueError, match="recordings of one prompt"):
+    with pytest.raises(ValueError, match="recordings of the same prompt"):
         kv.stepper(cached, other)
     with pytest.raises(ValueError, match="uncached: expected a recording without a cache"):
         kv.stepper(plain, cached)
@@ -169,13 +169,13 @@ def test_recordings_that_cannot_be_walked_say_why(model, cached, plain):
         kv.stepper(cached, beside=True)
     other = recorded(plain_loop, model, prompt(PROMPT), layers=[1])
     some = recorded(cached_loop, model, prompt(PROMPT), layers=[0, 2])
-    with pytest.raises(ValueError, match="no layer that run kept, too"):
+    with pytest.raises(ValueError, match="at least one layer in common"):
         kv.stepper(some, other)
 
 
 @pytest.mark.parametrize("given", [1.5, "1", True, None])
 def test_a_step_is_a_whole_number(cached, given):
-    with pytest.raises(ValueError, match="step: expected a whole number, and got"):
+    with pytest.raises(ValueError, match="step: expected a whole number, but got"):
         kv.stepper(cached, step=given)
     assert kv.stepper(cached, step=np.int64(2)).step == 2
 
@@ -184,7 +184,7 @@ def test_a_step_is_a_whole_number(cached, given):
 
 
 class Asked:
-    """Stands for the browser: asks a stepper and keeps what came back."""
+    """Stands in for the browser: sends requests to a stepper and keeps the answers."""
 
     def __init__(self, walk, monkeypatch):
         self.walk, self.got = walk, []
@@ -233,14 +233,14 @@ def test_other_messages_are_left_alone(cached, monkeypatch):
 
 
 def pixels(png: bytes) -> np.ndarray:
-    """[H, W, 3] in 0 to 1, made small so that the placing of a glyph's edge does not count."""
+    """[H, W, 3] in 0 to 1, shrunk so that it doesn't matter where exactly a glyph's edge is."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     small = image.resize((image.width // 3, image.height // 3), Image.Resampling.BOX)
     return np.asarray(small, dtype=float) / 255
 
 
 def differ(png: bytes, other: bytes) -> tuple[float, float]:
-    """Root mean square difference over what is inked in either, and the largest anywhere."""
+    """Root mean square difference where either has ink, and the largest difference anywhere."""
     one, two = pixels(png), pixels(other)
     assert one.shape == two.shape
     inked = (one < 0.97).any(-1) | (two < 0.97).any(-1)
@@ -258,14 +258,14 @@ def test_a_frame_is_the_picture(kind):
         drawn = kv.draw_step(MADE[kind], span=span)
         press = frames.Press(kv.draw_step(MADE[kind], span=span).figure)
         plan = layout.plan([MADE[kind]], Room(span=span))
-        for _ in range(2):  # words rendered, and stamped
+        for _ in range(2):  # some words are newly rendered, others stamped
             assert alike(press.print(plan), drawn.png())
 
 
 def test_another_picture_is_told_apart():
     one, other = (kv.draw_step(MADE[kind], span=13) for kind in ("decode", "chunk"))
     assert not alike(one.png(), other.png())
-    shares = squares.weights(7)[:, ::-1]  # other ink in one row
+    shares = squares.weights(7)[:, ::-1]  # different ink in one row
     moved = kv.draw_step(squares.decode(shares=shares), span=13)
     assert not alike(one.png(), moved.png())
 
@@ -312,7 +312,7 @@ def test_one_legend_for_all_steps(cached, plain):
 
 def test_a_layer_that_says_more_has_the_same_size_as_the_others():
     run = recorded(cached_loop, gemma3(), prompt(PROMPT))
-    run[6].gaps[0] = 0.5  # a window's columns and a doubt: one line more than the others have
+    run[6].gaps[0] = 0.5  # a window's columns and a doubt: one line more than in the others
     walk = kv.stepper(run)
     assert {"dropped", "read"} <= walk._frames.room.states
     assert walk._frames.room.lines == 3
@@ -407,7 +407,7 @@ def test_the_page_asks_nobody_but_python():
     assert not re.search(r"\bimport\b|\bfetch\(|https?://|\brequire\(|jp-", source)
 
 
-def test_said_and_drawn_are_one(cached, plain):
+def test_the_sentence_says_what_is_drawn(cached, plain):
     square = cached[2].square(0, 1)
     assert describe([square], 0) == kv.draw_step(cached, step=2, layer=0, head=1).sentence
     artists = kv.draw_step(square).figure.axes[0].collections
@@ -419,7 +419,7 @@ def test_said_and_drawn_are_one(cached, plain):
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_each_cell_is_where_the_browser_is_told_it_is(cached, plain, beside):
-    """The picture's own pixels: the ink in each cell is the share that pointing at it reads."""
+    """In the picture's pixels, the ink of each cell is the share that pointing at it shows."""
     walk = kv.stepper(cached, plain, step=3, layer=1, head=2, beside=beside)
     key = [True, 1, 2, 3]
     message, (png,) = walk.answer({"frame": key})

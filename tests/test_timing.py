@@ -47,12 +47,12 @@ def test_a_time_is_that_of_one_call_however_often_it_is_repeated(monkeypatch):
 
 
 @pytest.mark.parametrize("rounds", [6, 9, 11, 20])
-def test_the_spread_holds_the_median_19_times_of_20(rounds):
+def test_the_spread_holds_the_median_19_times_out_of_20(rounds):
     cut = timing._trim(rounds)
     outside = [
         sum(comb(rounds, i) for i in range(k + 1)) / 2 ** (rounds - 1) for k in (cut, cut + 1)
     ]
-    assert outside[0] <= 0.05 < outside[1]  # as narrow as that allows
+    assert outside[0] <= 0.05 < outside[1]  # as narrow as possible
     ratios = [float(n) for n in range(1, rounds + 1)]
     result = Comparison({"base": (1.0,) * rounds, "other": tuple(reversed(ratios))})
     assert result.spread("other") == (ratios[cut], ratios[-1 - cut])
@@ -110,7 +110,7 @@ def test_a_name_that_was_not_timed_is_refused():
         ({"a": int, "b": int}, {"repeats": "3"}, "expected whole numbers, got '3'"),
     ],
 )
-def test_what_is_no_function_or_number_is_refused(calls, options, says):
+def test_anything_but_functions_and_whole_numbers_is_refused(calls, options, says):
     with pytest.raises(TypeError, match=says):
         compare(calls, **options)
 

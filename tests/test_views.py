@@ -1,4 +1,4 @@
-"""All heads of a layer at once, one step over another, and a recording as a moving picture."""
+"""Views of all heads of a layer, of one step over another, and of a recording as a GIF."""
 
 import io
 import os
@@ -79,7 +79,7 @@ def test_with_a_cache_the_rest_was_not_computed(runs):
 
 
 def test_what_moved_is_counted():
-    """Without the causal mask earlier rows change, and the picture must not say otherwise."""
+    """Without the causal mask, earlier rows change, and the picture must say so."""
     model, ids = small.llama(), small.prompt(7)
     with torch.no_grad(), record(model) as run:
         for n in (6, 7):
@@ -91,17 +91,17 @@ def test_what_moved_is_counted():
 
 
 @pytest.mark.parametrize("steps", [(3, 2), (2, 2), (1, 2, 3)])
-def test_two_steps_the_earlier_first(runs, steps):
+def test_an_overlay_needs_two_steps_with_the_earlier_first(runs, steps):
     with pytest.raises(ValueError, match="expected two, the earlier first"):
         kv.draw_overlay(runs[1], steps=steps, layer=0, head=0)
 
 
-def test_two_steps_of_one_text():
+def test_an_overlay_needs_two_steps_of_the_same_text():
     model = small.llama()
     with torch.no_grad(), record(model) as run:
         model(small.prompt(5), use_cache=False)
         model(small.prompt(6, seed=3), use_cache=False)
-    with pytest.raises(ValueError, match="expected one text"):
+    with pytest.raises(ValueError, match="expected the same text in both"):
         kv.draw_overlay(run, steps=(0, 1), layer=0, head=0)
 
 
@@ -146,9 +146,9 @@ def test_one_run_and_some_steps(runs, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"path": "decode.png"}, "ends in .gif, and got 'decode.png'"),
+        ({"path": "decode.png"}, "ends in .gif, but got 'decode.png'"),
         ({"seconds": 0}, "expected 0.02 to 60"),
-        ({"steps": [9]}, r"some of 0 to 4, and got \[9\]"),
+        ({"steps": [9]}, r"some of 0 to 4, but got \[9\]"),
         ({"steps": []}, "some of 0 to 4"),
         ({"layer": 9}, "layer 9"),
     ],
@@ -160,6 +160,6 @@ def test_bad_input_is_refused_and_nothing_is_written(runs, tmp_path, given, mess
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_there_stays_where_nothing_can_be_written(runs, tmp_path):
+def test_an_older_file_stays_if_the_new_one_cannot_be_written(runs, tmp_path):
     with pytest.raises(OSError):
         kv.animate(runs[0], steps=[0]).save(tmp_path / "nowhere" / "decode.gif")

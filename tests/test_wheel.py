@@ -1,4 +1,4 @@
-"""The wheel, installed on its own outside the repository, holds everything that kvviz needs."""
+"""The wheel holds everything that kvviz needs, even if it's installed outside the repository."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 import kvviz as kv
 from tools.notebooks import ROOT
 
-# Run by the new environment's Python, in an empty folder.
+# The new environment's Python runs this in an empty folder.
 USE = """
 import json
 import torch
@@ -41,7 +41,7 @@ def run(command, **options):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy, so that nothing a build leaves behind is in the repository."""
+    """Build the wheel from a copy, so that the build leaves nothing behind in the repository."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     no_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "kvviz", source / "kvviz", ignore=no_caches)
@@ -55,13 +55,13 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def used(wheel, tmp_path_factory):
-    """The folder in which the installed wheel was used, and what it printed there."""
+    """The folder where the installed wheel was used, and what it printed."""
     folder = tmp_path_factory.mktemp("elsewhere")
     home = folder / "venv"
     venv.create(home, with_pip=False, symlinks=True)
     paths = sysconfig.get_paths("venv", {"base": str(home), "platbase": str(home)})
     python = f"{paths['scripts']}/python"
-    # What kvviz depends on is taken from where it is installed already; kvviz itself isn't, since
+    # kvviz's dependencies come from where they're already installed. kvviz itself doesn't, because
     # the hook of an editable install isn't read from a folder that a .pth file names.
     with open(f"{paths['purelib']}/others.pth", "w") as others:
         others.write("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))

@@ -1,4 +1,4 @@
-"""The table of faults: which check catches each, and the name it is given.
+"""Write the table of faults: which checks catch each one, and what they call it.
 
 `python -m tools.faults` writes it to docs/faults.md; a test compares the file with the checks.
 """
@@ -15,7 +15,7 @@ TITLE = """# Faults, and the checks that catch them
 Every broken cache of `kvviz.faults`, checked by `kv.check_cache` against one pass without a cache:
 six tokens and twelve new ones (with the default model, six). A ✗ marks a check that catches it:
 **T**okens, **L**ogits, **K**eys and values as attention saw them, **C**hunks of 3 + 1 + 2,
-**W**ork. That the tokens are equal holds for this prompt only. Written by `python -m tools.faults`.
+**W**ork. The tokens may be equal for this prompt only. Written by `python -m tools.faults`.
 
 | fault | T | L | K | C | W | T | L | K | C | W | named | what it does |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
@@ -31,7 +31,7 @@ def row(fault, verdicts) -> str:
 
 
 def page(rights) -> str:
-    """The whole page, from the right forge of each model."""
+    """The whole page, checked against the right forge of each model."""
     rows = [
         row(fault, [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights])
         for fault in GALLERY.values()
@@ -40,7 +40,7 @@ def page(rights) -> str:
 
 
 def rights(model, tokenizer) -> list[RightForge]:
-    """The right forge on the small model, and on this one."""
+    """The right forge for the small model, and for this one."""
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
     return [RightForge(), RightForge(model, ids, 6)]
 

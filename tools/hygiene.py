@@ -21,7 +21,7 @@ MAX_BYTES = 1 << 20
 MAX_PROSE_WORDS, MAX_CODE_LINES = 110, 18
 BUDGET = {"cells": 30, "words": 900, "lines of code": 110}
 LARGE_BUDGET = {"cells": 40, "words": 1200, "lines of code": 170}
-LARGE = ("04", "06", "09", "10")
+LARGE = ("04", "06", "12", "13")
 
 NEVER_IN_TEXT = {
     "an absolute path": r"(?:^|[\s'\"`(=])(?:/[\w.@+-]+){2,}|\b[A-Z]:\\\w|file://",
@@ -34,7 +34,7 @@ DURATION = r"\d\s?(?:ns|µs|μs|us|ms|sec|secs|seconds)\b|\d\.\d+\s?s\b"
 
 
 def check(path: Path) -> list[str]:
-    """The faults of a committed notebook, each with its cell; an empty list if there are none."""
+    """The faults of a committed notebook, each with its cell; an empty list if it has no faults."""
     try:
         nb = read(path)
     except Exception as error:  # anything wrong with the file is a fault to report
@@ -140,7 +140,7 @@ def _missing_output(cell: NotebookNode) -> Iterator[str]:
 
 
 def _shows_something(body: list[ast.stmt]) -> bool:
-    """Whether it is certain to show something: of calls, only print and display are certain."""
+    """Whether it's certain to show something; of all calls, only print and display are."""
     for statement in body:
         if isinstance(statement, ast.With | ast.For) and _calls_print(statement.body):
             return True
@@ -203,7 +203,7 @@ CODE_RULES: tuple[Rule, ...] = (
 
 
 def compared(nb: NotebookNode) -> tuple[int, int]:
-    """How many cells have output, and how many of those the tests compare."""
+    """How many cells have output, and how many of these the tests compare."""
     shown = [cell for cell in nb.cells if cell.cell_type == "code" and cell.outputs]
     return len(shown), sum(IGNORED not in _tags(cell) for cell in shown)
 

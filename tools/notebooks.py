@@ -29,7 +29,7 @@ def notebooks() -> list[Path]:
 
 
 def read(path: Path) -> NotebookNode:
-    """The notebook at `path`; raises what `nbformat` raises if it isn't valid."""
+    """The notebook at `path`; raises the error of `nbformat` if it isn't valid."""
     nb = nbformat.read(path, as_version=4)
     nbformat.validate(nb)
     return nb
@@ -90,7 +90,7 @@ def execute(path: Path) -> NotebookNode:
 
 
 def refresh(path: Path) -> str:
-    """Run and rewrite one notebook, or leave it alone if it fails. Returns what went wrong."""
+    """Run and rewrite one notebook, or leave it alone if it fails; return what went wrong."""
     try:
         text = text_of(execute(path))
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:

@@ -1,4 +1,4 @@
-"""A contact sheet: every picture of every committed notebook on one page, to look at.
+"""Make a contact sheet: every picture of every committed notebook, on one page to look over.
 
 python -m tools.pictures [where.png]
 """
@@ -42,7 +42,7 @@ def pictures(path: Path) -> list[tuple[str, Image.Image]]:
 
 
 def sheet(found: list[tuple[str, Image.Image]]) -> Image.Image:
-    """All pictures in rows, each with its notebook and the number of its cell above it."""
+    """All pictures in rows, each with its notebook and cell number above it."""
     x = y = GAP
     deepest, spots = 0, []
     for _, image in found:

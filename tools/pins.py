@@ -1,4 +1,4 @@
-"""Print constraints.txt: the exact version of everything that our dependencies install.
+"""Print constraints.txt: the exact version of every package that our dependencies install.
 
 python -m tools.pins > constraints.txt
 """
@@ -16,7 +16,7 @@ HEADER = "# Written by `python -m tools.pins` from a tested environment. Do not 
 
 
 def requirements(groups: tuple[str, ...] = ()) -> list[Requirement]:
-    """What pyproject.toml requires, with the optional groups named."""
+    """What pyproject.toml requires, including the optional groups that are named."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = list(project["dependencies"])
     for group in groups:
@@ -25,7 +25,7 @@ def requirements(groups: tuple[str, ...] = ()) -> list[Requirement]:
 
 
 def closure(wanted: list[Requirement]) -> dict[str, str]:
-    """Name -> version installed here, of these packages and of all that they require."""
+    """Name -> version installed here, for these packages and everything they require."""
     pins, todo = {}, [(r.name, frozenset(r.extras)) for r in wanted]
     seen = set(todo)
     while todo:

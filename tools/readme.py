@@ -1,4 +1,4 @@
-"""Draw the README's pictures from a real run, as notebook 00 does: python -m tools.readme"""
+"""Draw the README's pictures from a real run, the one in notebook 00: python -m tools.readme"""
 
 import kvviz as kv
 from tools.notebooks import ROOT

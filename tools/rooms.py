@@ -1,7 +1,7 @@
-"""Which folder of kvviz imports which: python -m tools.rooms prints the arrows.
+"""Which folders of kvviz import which others: python -m tools.rooms prints the arrows.
 
-Every import counts, those inside functions too. The modules beside the folders (count, models,
-forge, ...) are the ground floor: all may import them, and they import nothing of the folders.
+Every import counts, even inside a function. All folders may import the top-level modules (count,
+models, forge, ...), which import nothing from the folders.
 """
 
 import ast
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "kvviz"
-TOP = "kvviz"  # the ground floor, as the picture names it
+TOP = "kvviz"  # what the picture calls the top-level modules
 
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
-    """Each module's file by its dotted name, `kvviz.drawing.fonts`; a folder's by the folder's."""
+    """Each module's file by its dotted name, such as `kvviz.drawing.fonts` or `kvviz.drawing`."""
     found = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parent).with_suffix("").parts
@@ -41,14 +41,14 @@ def _named(source: str) -> Iterator[str]:
 
 
 def _known(name: str, files) -> str:
-    """The module that `kvviz.count.in_units` is found in; nothing for a module of others."""
+    """The module that holds a name such as `kvviz.count.in_units`; empty if it isn't in kvviz."""
     while name and name not in files:
         name = name.rpartition(".")[0]
     return name
 
 
 def folder(module: str) -> str:
-    """`drawing` of `kvviz.drawing.fonts`; the ground floor of a module beside the folders."""
+    """A module's folder: `drawing` for `kvviz.drawing.fonts`, and `TOP` for a top-level module."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 and (PACKAGE / parts[1]).is_dir() else TOP
 
@@ -62,7 +62,7 @@ def arrows(found: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """Some names that lead back to the first of them; none is an empty list."""
+    """Names that form a circle, the first also at the end; an empty list if there is no circle."""
     done: set[str] = set()
 
     def walk(name: str, way: list[str]) -> list[str]:
@@ -80,7 +80,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def height(graph: dict[str, set[str]], name: str) -> int:
-    """How many imports lead from `name` down to one that imports nothing; needs no circle."""
+    """The longest chain of imports down from `name`; the graph must not have a circle."""
     return max((1 + height(graph, other) for other in graph[name]), default=0)
 
 

@@ -1,4 +1,4 @@
-"""The whole course as web pages, with no kernel and no network: python -m tools.site [FOLDER]"""
+"""Write the course as web pages that need no kernel or network: python -m tools.site [FOLDER]"""
 
 import base64
 import html
@@ -50,7 +50,7 @@ def index(paths: list[Path]) -> str:
 
 
 def item(path: Path, paths: list[Path]) -> str:
-    """A notebook's title, its minutes, and its claim in italics or else its question."""
+    """A notebook's title and minutes, with its claim (in italics) or else its question."""
     nb = site.read(path)
     first = nb.cells[0].source
     claim = re.search(r"^\*(?!\*)(.+)\*$", first, re.M)

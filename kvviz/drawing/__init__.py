@@ -1,4 +1,4 @@
-"""Pictures of a recording, with the sentence that says the same: `figures` and its neighbours.
+"""Pictures of a recording, each with a sentence that describes it; start reading at `figures`.
 
-It may import `kvviz.recording.square` and the top rooms, never torch, pyplot or a widget.
+It may import `kvviz.recording.square` and the top-level modules, but not torch, pyplot or a widget.
 """

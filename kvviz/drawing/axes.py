@@ -1,4 +1,4 @@
-"""What charts share: an Axes under a title, plain ticks and numbers, and dashed levels."""
+"""What all charts share: an Axes under a title, plain ticks and numbers, and dashed levels."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def write_number(value: float) -> str:
 
 
 def measure_names(names, size: float = style.LABEL) -> float:
-    """Pixels that the longest of `names` takes."""
+    """Width of the longest of `names`, in pixels."""
     set_in = (fonts.choose_font(name, bold=True) for name in names)
     wide = (fonts.measure(name, fonts.get_font(path, size)) for name, path in set_in)
     return max(wide, default=0) / 0.75
 
 
 def make_axes(title: str, size, *, left, right, labels=("", ""), low=False) -> tuple[Figure, Axes]:
-    """A figure of `size` pixels with its title on the top left, and one Axes under it.
+    """A figure of `size` pixels with its title at the top left, and one Axes under it.
 
-    `labels` of the x axis and the y axis; `low` leaves room for words over the Axes.
+    `labels` are for the x axis and the y axis; `low` leaves room for words above the Axes.
     """
     (width, height), top = size, 66 if low or labels[1] else 44
     with style.scope():
@@ -52,7 +52,7 @@ def make_axes(title: str, size, *, left, right, labels=("", ""), low=False) -> t
 
 
 def style_axis(axis, *, log=False, whole=False, unit: float = 1) -> None:
-    """Few ticks, written plainly, each at a round number of `unit`."""
+    """Set a few plainly written ticks, each at a round multiple of `unit`."""
     locator = LogLocator(numticks=7) if log else MaxNLocator(6, integer=whole)
     if unit != 1 and not log:
         low, high = axis.get_view_interval() / unit
@@ -63,5 +63,5 @@ def style_axis(axis, *, log=False, whole=False, unit: float = 1) -> None:
 
 
 def draw_level(line, at: float, name: str):
-    """A dashed line across, `line` being the Axes' `axhline` or `axvline`."""
+    """Draw a dashed line across; `line` is the Axes' `axhline` or `axvline`."""
     return line(at, color=style.FAINT, linestyle=(0, (4, 3)), linewidth=1.2, gid=f"level:{name}")

@@ -1,4 +1,4 @@
-"""`draw_curves` and `draw_bars`: each curve and bar is named where it ends, and reads in grey."""
+"""`draw_curves` and `draw_bars`: every curve and bar is labelled, and readable without colour."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def draw_curves(
     log: bool = False,
     levels: Mapping[str, float] | None = None,
 ) -> Picture:
-    """Curves {name: y} over `x`, each named where it ends.
+    """Draw curves {name: y} over `x`, each named at its right end.
 
     Args:
         x: n numbers; curves: n numbers for each name.
-        title: what to see.
-        sentence: what the picture says, instead of where each curve begins and ends.
+        title: what the picture shows.
+        sentence: replaces the sentence that says where each curve begins and ends.
         log: a logarithmic y axis.
-        levels: {name: y} of dashed lines across.
+        levels: {name: y} for dashed lines across the chart.
 
     Raises:
-        ValueError: nothing to draw, lengths that differ, or a logarithm of nothing positive.
+        ValueError: nothing to draw, lengths that differ, or no positive number on a log axis.
 
     >>> kv.draw_curves([0, 1, 2], {"cached": [6, 1, 1]}, title="Rows", xlabel="step")
     Rows: cached goes from 6 to 1; over step 0 to 2
@@ -70,14 +70,14 @@ def draw_bars(
     levels: Mapping[str, float] | None = None,
     highlight: Sequence[str] = (),
 ) -> Picture:
-    """A bar for each of `values` {name: length}, with its number at its end.
+    """Draw a bar for each of `values` {name: length}, with its number at its end.
 
     Args:
-        highlight: names of bars that stand out.
+        highlight: names of the bars that stand out.
         title, sentence, log, levels: as in `draw_curves`; here the x axis is the logarithmic one.
 
     Raises:
-        ValueError: nothing to draw, or a logarithm of nothing positive.
+        ValueError: nothing to draw, or no positive number on a log axis.
 
     >>> kv.draw_bars({"uncached": 23900, "cached": 219}, title="Positions computed")
     Positions computed: uncached 23,900, cached 219
@@ -94,16 +94,16 @@ def draw_bars(
 
 def _check_numbers(values: np.ndarray, log: bool) -> None:
     if not np.isfinite(values).any():
-        raise ValueError("expected numbers to draw, and got none")
+        raise ValueError("expected at least one finite number to draw")
     if log and not (values[np.isfinite(values)] > 0).any():
-        raise ValueError("log=True: expected at least one number above zero, and got none")
+        raise ValueError("log=True: expected at least one number above zero")
 
 
 # -- curves --------------------------------------------------------------------------------------
 
 
 def _paint_curves(ax: Axes, x, lines: Mapping, levels: Mapping, log: bool) -> None:
-    """A line for each of `lines` {name: y}, named at its right end; `levels` are dashed across."""
+    """Draw a line for each of `lines` {name: y}, named at its right end, and dashed `levels`."""
     ends = []  # (y, name, colour, bold)
     for i, (name, y) in enumerate(lines.items()):
         color, dash, marker = style.SERIES[i % len(style.SERIES)]
@@ -134,7 +134,7 @@ def _paint_curves(ax: Axes, x, lines: Mapping, levels: Mapping, log: bool) -> No
 
 
 def _name_ends(ax: Axes, ends: list[tuple]) -> None:
-    """Names at the right, as near to their `ends` (y, name, colour, bold) as there is room."""
+    """Write names at the right, as near to their `ends` (y, name, colour, bold) as space allows."""
     height = ax.get_window_extent().height * style.PIXELS / ax.get_figure().dpi
     spots = [ax.transAxes.inverted().transform(ax.transData.transform((0, y)))[1] for y, *_ in ends]
     for i, at in spread_out(spots, 16 / height):
@@ -166,7 +166,7 @@ def _paint_bars(ax: Axes, values: Mapping, levels: Mapping, highlight: Sequence,
 
 
 def _paint_bar(ax, y: int, name: str, low: float, drawn: float, number: str, bold: bool) -> None:
-    """One bar with its name before it and its number after it, on paper where a level is near."""
+    """Draw one bar, its name before it, and its number after it, which covers any level there."""
     ax.barh(
         y,
         drawn,

@@ -10,8 +10,8 @@ from kvviz.drawing.layout import Room
 from kvviz.drawing.picture import Picture
 from kvviz.recording.square import Square
 
-IN_A_LINE = 5  # heads
-FEW = 6  # steps of a filmstrip, unless you choose others
+IN_A_LINE = 5  # heads, at most
+FEW = 6  # steps in a filmstrip by default
 
 
 def draw_step(
@@ -24,17 +24,17 @@ def draw_step(
     span: int | None = None,
     title: str | None = None,
 ) -> Picture:
-    """One head's square at one step, with its four edges: keys, values, queries and outputs.
+    """Draw one head's square at one step, with its four edges: keys, values, queries and outputs.
 
     Args:
         run: a recording, or one step's `Square`.
-        step, layer, head, sequence: which square, from 0; the first layer that was kept by default.
+        step, layer, head, sequence: which square, counted from 0; by default, the first layer kept.
         span: columns to leave room for, so that pictures of several steps look alike.
-        title: instead of what there is to see.
+        title: by default, what the square shows.
 
     Raises:
-        TypeError: `run` is no recording.
-        ValueError: no such step, layer, head or sequence, or a span that is too small.
+        TypeError: `run` isn't a recording.
+        ValueError: there is no such step, layer, head or sequence, or the span is too small.
 
     >>> kv.draw_step(run, step=4, layer=1, head=3)
     step 4, layer 1, head 3: 1 row attends to 10 columns; 9 keys and 9 values read from the cache...
@@ -46,13 +46,13 @@ def draw_step(
 def draw_side_by_side(
     left, right=None, *, step=0, layer=None, head=0, sequence=0, span=None, titles=None
 ) -> Picture:
-    """Two squares beside each other: two runs at one step, one run at two steps, two heads.
+    """Draw two squares beside each other: two runs at one step, one run at two steps, two heads.
 
     Args:
         left, right: recordings or squares; `right` is the same as `left` unless given.
         step, layer, head, sequence: one for both, or a pair.
         span: columns to leave room for, so that pictures of several steps look alike.
-        titles: a pair, instead of what there is to see.
+        titles: a pair; by default, what each square shows.
 
     Raises:
         TypeError, ValueError: as `draw_step`.
@@ -85,13 +85,13 @@ def draw_filmstrip(
     head: int = 0,
     sequence: int = 0,
 ) -> Picture:
-    """The same square at several steps, small and in a line.
+    """Draw the same square at several steps, small and in a line.
 
     Args:
         run: a recording.
         uncached: a recording of the same prompt without a cache, drawn above `run`.
-        steps: the first six unless given.
-        layer, head, sequence: which square; the first layer that was kept by default.
+        steps: by default, the first six.
+        layer, head, sequence: which square; by default, the first layer that was kept.
 
     Raises:
         TypeError, ValueError: no steps, or as `draw_step`.
@@ -100,10 +100,10 @@ def draw_filmstrip(
     layer 0, head 0, with a cache, steps 0, 1, 2: rows computed 6, 1, 1; columns 6, 7, 8; ...
     """
     if not isinstance(steps, Iterable | None):
-        raise ValueError(f"steps: expected several, such as range({steps}), and got {steps!r}")
+        raise ValueError(f"steps: expected several, such as range({steps}), but got {steps!r}")
     steps = list(range(min(len(run), FEW)) if steps is None else steps)
     if not steps:
-        raise ValueError("steps: expected at least one step, and got none")
+        raise ValueError("steps: expected at least one step")
     runs = [run] if uncached is None else [uncached, run]
     strips = [[pick_square(each, step, layer, head, sequence) for step in steps] for each in runs]
     squares = [square for strip in strips for square in strip]
@@ -114,11 +114,11 @@ def draw_filmstrip(
 
 
 def draw_heads(run, *, step: int = 0, layer: int | None = None, sequence: int = 0) -> Picture:
-    """Every head of one layer at one step, small: which token each attends to.
+    """Draw every head of one layer at one step, small, to show what each attends to.
 
     Raises:
-        TypeError: `run` is no recording.
-        ValueError: no such step, layer or sequence, or attention that was not kept.
+        TypeError: `run` isn't a recording.
+        ValueError: there is no such step, layer or sequence, or attention was not kept.
 
     >>> kv.draw_heads(run, step=4, layer=1)
     step 4, layer 1, '5' in each head: head 0 to ...
@@ -136,7 +136,7 @@ def pick_heads(run, step: int, layer: int | None, sequence: int = 0) -> list[Squ
 
 
 def draw_all_heads(squares: Sequence[Square], *, span: int | None = None) -> Picture:
-    """The squares of every head; `span` leaves room for more columns."""
+    """Draw the squares of every head; `span` leaves room for more columns."""
     titles = [f"head {square.head}" for square in squares]
     strip = min(IN_A_LINE, len(squares))
     with style.scope():
@@ -145,7 +145,7 @@ def draw_all_heads(squares: Sequence[Square], *, span: int | None = None) -> Pic
 
 
 def draw_squares(squares: Sequence[Square], room: Room, *, titles=None) -> Picture:
-    """One square, or two beside each other, in full size."""
+    """Draw one square, or two beside each other, at full size."""
     with style.scope():
         figure = painting.make_figure(layout.plan(squares, room, titles=titles))
     return Picture(figure, sentences.describe(squares, layout.find_start(squares)))
@@ -155,13 +155,13 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
     """The square of this step, layer, head and sequence; a `Square` is returned as it is.
 
     Raises:
-        TypeError: `run` is no recording.
-        ValueError: it has no such step, layer, head or sequence; the message says what there is.
+        TypeError: `run` isn't a recording.
+        ValueError: it has no such step, layer, head or sequence; the message says which it has.
     """
     if isinstance(run, Square):
         return run
     if not isinstance(run, Sequence) or isinstance(run, str):
-        raise TypeError(f"expected a recording, as kv.record gives it, and got {run!r}")
+        raise TypeError(f"expected a recording made by kv.record, but got {run!r}")
     step, head = check_whole("step", step), check_whole("head", head)
     sequence = check_whole("sequence", sequence)
     if not 0 <= step < len(run):
@@ -177,5 +177,5 @@ def _make_pair(name: str, given) -> tuple:
     if isinstance(given, str) or not isinstance(given, Sequence):
         return given, given
     if len(given) != 2:
-        raise ValueError(f"{name}: expected one, or a pair, and got {len(given)}")
+        raise ValueError(f"{name}: expected one, or a pair, but got {len(given)}")
     return tuple(given)

@@ -1,4 +1,4 @@
-"""Fonts for any text: every character is drawn or written out, and nothing warns."""
+"""Fonts for any text: every character is drawn or escaped, without warnings."""
 
 from bisect import bisect_right
 from functools import cache, lru_cache
@@ -33,7 +33,7 @@ def _find_fallback(character: str) -> str | None:
 
 
 def choose_font(words: str, *, bold: bool = False) -> tuple[str, str]:
-    """`words` and the path of a font that has them; what no font has is escaped."""
+    """`words` and the path of a font that has them; characters that no font has are escaped."""
     path = BOLD if bold and all(ord(character) in _glyphs(BOLD) for character in words) else REGULAR
     missing = [character for character in words if ord(character) not in _glyphs(path)]
     if missing:

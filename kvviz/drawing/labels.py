@@ -16,9 +16,9 @@ from kvviz.recording.square import Square
 def draw_labels(
     ax: Canvas, square: Square, *, start=0, gap: float = GAP, rows=True, room=66
 ) -> list:
-    """Tokens over the keys and beside the queries, the newest bold; crowded labels are thinned.
+    """Write tokens over the keys and beside the queries, the newest in bold; thin out crowded ones.
 
-    `room` is the longest a label may be, in pixels; longer ones are cut.
+    A label longer than `room` pixels is cut.
     """
     cell, newest = measure_cell(ax), square.newest
     size, turn = _choose_size(cell)
@@ -57,7 +57,7 @@ def draw_labels(
 def draw_value_labels(
     ax: Canvas, square: Square, *, span: int, start=0, gap: float = GAP, room=66
 ) -> list:
-    """Tokens under the values that belong to another token than the key above them."""
+    """Write tokens under values that belong to a different token than the key above them."""
     cell = measure_cell(ax)
     size, turn = _choose_size(cell)
     right, down = np.cos(np.radians(turn)) / cell, np.sin(np.radians(turn)) / cell
@@ -85,12 +85,12 @@ def draw_value_labels(
 
 
 def _choose_size(cell: float) -> tuple[float, float]:
-    """Points and degrees of the labels over cells of `cell` pixels."""
+    """Size in points and angle in degrees of labels over cells of `cell` pixels."""
     return (style.LABEL, 55) if cell >= 16 else (7.5, 65) if cell >= 11 else (7, 90)
 
 
 def _thin_out(columns: Sequence[int], newest: int, cell: float) -> list[int]:
-    """The columns whose labels have room beside each other, the newest among them."""
+    """Columns far enough apart for their labels; the newest is always one of them."""
     every = ceil(8.7 / cell)
     kept = [j for j in columns if (newest - j) % every == 0 and abs(newest - j) >= every]
     return sorted({*kept, *(j for j in columns if j == newest)})

@@ -13,21 +13,21 @@ from kvviz.drawing import legend, sentences, style
 from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
 
-WIDEST = 160  # columns in one picture's squares together; of more, the newest are drawn
-TITLE = 38  # pixels of a title with the space around it
-LINE = 16  # pixels of a line of words
-VALUE_LABELS = 58  # pixels under the values, where their labels are needed
+WIDEST = 160  # columns in all of a picture's squares; beyond that, only the newest are drawn
+TITLE = 38  # pixels for a title and the space around it
+LINE = 16  # pixels for a line of words
+VALUE_LABELS = 58  # pixels for labels under the values
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a picture leaves room for, whatever it shows: pictures of several steps look alike.
+    """What a picture leaves room for, whatever it shows, so that pictures of all steps match.
 
     Attributes:
         span: columns; None for as many as there are.
         lines: lines of words under the title.
         states: what the legend explains besides what is drawn.
-        low: whether the picture fits a screen under a stepper's controls.
+        low: whether the picture must fit on a screen below a stepper's controls.
         value_labels: whether there's room for labels under the values.
     """
 
@@ -50,7 +50,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Plan:
-    """A picture in numbers. Lengths are in pixels as shown, unless they say cells.
+    """A picture in numbers. Lengths are in pixels as displayed, unless stated in cells.
 
     Attributes:
         panels: the squares, `across` in each line.
@@ -74,22 +74,22 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """Between a square and its edges."""
+        """The distance between a square and its edges."""
         return 12 if self.small else GAP
 
     @property
     def edge(self) -> float:
-        """From a square to the far side of its edges."""
+        """The distance from a square to the far side of its edges."""
         return self.gap + get_thickness(self.cell) * self.cell
 
     @property
     def above(self) -> float:
-        """From the top of a panel to the keys."""
+        """The distance from the top of a panel to the keys."""
         return 62 if self.small else 82
 
     @property
     def below(self) -> float:
-        """From a square to its words."""
+        """The distance from a square to the words under it."""
         return self.edge + VALUE_LABELS * self.labelled
 
     @property
@@ -104,7 +104,7 @@ class Plan:
         return _make_even(square + TITLE + LINE * self.lines + VALUE_LABELS * self.labelled)
 
     def corner(self, i: int) -> tuple[float, float]:
-        """Left and bottom of a panel, from the bottom left of the picture."""
+        """A panel's left and bottom, measured from the picture's bottom left corner."""
         left = (52 if self.small else 0) + i % self.across * self.panel_width
         return left, self.height - (i // self.across + 1) * self.panel_height
 
@@ -138,19 +138,19 @@ def plan(
     strip: int = 0,
     note: str = "",
 ) -> Plan:
-    """Squares beside each other, over one legend.
+    """Lay out squares beside each other, over one legend.
 
     Args:
-        titles: one for each square, instead of what there is to see.
-        strip: squares in a line of a strip; 0 for squares of full size side by side.
-        note: instead of the numbers under the title.
+        titles: one for each square; by default, what the square shows.
+        strip: how many small squares go in a line; 0 for full-size squares side by side.
+        note: replaces the numbers under the title.
 
     Raises:
-        ValueError: the room's span is less than the columns there are.
+        ValueError: the room's span is smaller than the number of columns.
     """
     span, widest, small = room.span, _count_columns(squares), bool(strip)
     if span is not None and span < widest:
-        raise ValueError(f"span {span}: expected at least the {widest} columns there are")
+        raise ValueError(f"span {span}: expected at least {widest}, the number of columns")
     limit, start = _limit_columns(squares, small), find_start(squares, small)
     crowded, span = (span or widest) > limit, min(span or widest, limit)
     across, cell = _choose_cell(span, strip or len(squares), small, room.low)
@@ -174,7 +174,7 @@ def plan(
 
 
 def find_room(pictures: Sequence[Sequence[Square]]) -> Room:
-    """Room for whatever any of several `pictures` shows, each of one or two squares, low."""
+    """A `Room` with `low` set that fits all `pictures`, each with one or two squares."""
     squares = [square for picture in pictures for square in picture]
     room = Room(
         span=_count_columns(squares),
@@ -188,7 +188,7 @@ def find_room(pictures: Sequence[Sequence[Square]]) -> Room:
 
 
 def find_start(squares: Sequence[Square], small: bool = False) -> int:
-    """The first column drawn: 0, or what leaves as many of the newest as fit."""
+    """The first column drawn: 0 if all columns fit, or else the oldest that still fits."""
     return max(0, _count_columns(squares) - _limit_columns(squares, small))
 
 
@@ -205,7 +205,7 @@ def _make_even(length: float) -> int:
 
 
 def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, float]:
-    """Squares in a line, and pixels of a cell, so that a picture fits a notebook's page.
+    """Squares in a line, and a cell's pixels, chosen so that a picture fits a notebook's page.
 
     A cell is a whole number of stored pixels.
     """
@@ -223,7 +223,7 @@ def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, f
 
 
 def _write_notes(square, start: int, wide: float, small: bool, note: str) -> list[tuple[str, str]]:
-    """Lines under the title with their colours, each as wide as `wide` pixels or less."""
+    """Lines under the title with their colours, each at most `wide` pixels wide."""
     if note:
         return [(line, style.QUIET) for line in _flow(note.split("; "), wide)]
     if small:

@@ -37,7 +37,7 @@ def draw_legend(ax: Axes, states: Iterable[str], *, width: float, lines: int = 1
 
 
 def _measure_entry(state: str, words: str, size: float) -> float:
-    """Pixels that a swatch and its words take, with the space after them."""
+    """Width of a swatch, its words and the space after them, in pixels."""
     font = fonts.get_font(fonts.REGULAR, size)
     return 48 + 36 * (state == "ink") + fonts.measure(words, font) / 0.75
 
@@ -53,7 +53,7 @@ def _flow(wide: dict[str, float], width: float) -> list[list[str]]:
 
 
 def draw_swatch(ax: Axes, state: str, x: float, y: float) -> list:
-    """One swatch with its top left at x, y, made of the marks it explains."""
+    """Draw one swatch, with its top left at x, y, using the marks it explains."""
     fill, line, hatch, dash = {
         "masked": (style.PAPER, style.LINE, marks.HATCH, None),
         "not computed": ("none", "#a9a9b3", None, [marks.DASH]),

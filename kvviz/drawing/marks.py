@@ -15,13 +15,13 @@ from matplotlib.transforms import Transform
 
 from kvviz.drawing import fonts, style
 
-SMALL_CELL = 12  # pixels; smaller cells keep dashes to their outline, and edges stay this thick
+SMALL_CELL = 12  # pixels; below this, only outlines are dashed, and edges get no thinner
 HATCH = "/////"
 DASH = (0, (2.2, 2.2))
 
 
 class Canvas(Protocol):
-    """All of matplotlib's `Axes` that painting a square needs; `raster.Sheet` has just this.
+    """The part of matplotlib's `Axes` that painting a square needs; `raster.Sheet` has only this.
 
     One data unit is one cell: column j lies at x = j, row p at y = p, downwards.
     """
@@ -38,7 +38,7 @@ class Canvas(Protocol):
 
 
 class Cells(PolyCollection):
-    """Cells of one `role` in one `state`; `places` is a column for each, or (row, column)."""
+    """Cells of one `role` in one `state`; `places` gives the column of each, or (row, column)."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class Cells(PolyCollection):
 
 
 def find_cells(artists: Iterable) -> dict[tuple, str]:
-    """What was drawn where: {(role, place): state}, place a column or (row, column)."""
+    """What was drawn where: {(role, place): state}; a place is a column or (row, column)."""
     drawn = [artist for artist in artists if isinstance(artist, Cells)]
     return {(a.role, place): a.state for a in drawn for place in a.places}
 
 
 def measure_cell(ax: Canvas) -> float:
-    """Width of one cell as shown, in pixels."""
+    """Width of one cell, in pixels as displayed."""
     (x0, _), (x1, _) = ax.transData.transform([(0, 0), (1, 0)])
     return (x1 - x0) * style.PIXELS / ax.get_figure(root=True).dpi
 
@@ -106,7 +106,7 @@ def get_inset(cell: float) -> float:
 
 
 def add(ax: Canvas, artists: list) -> list:
-    """Put collections on a canvas without moving its limits."""
+    """Put collections on a canvas without changing its limits."""
     for artist in artists:
         ax.add_collection(artist, autolim=False)
     return artists
@@ -153,7 +153,7 @@ def write(
 
 
 def make_mark(role: str, state: str, x, y, size: float = 1.0) -> list[PathCollection]:
-    """What sets a state apart without colour, centred on each x, y; `size` of a cell."""
+    """The mark that tells a state apart without colour, centred on each x, y; `size` in cells."""
     around = np.linspace(0, 2 * np.pi, 17)[:-1]
     dot = 0.11 * np.c_[np.cos(around), np.sin(around)]
     bar, dash = np.array([[-0.26, 0.2], [0.26, 0.2], [0.26, 0.3], [-0.26, 0.3]]), _make_bar(0.13)

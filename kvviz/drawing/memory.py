@@ -1,4 +1,4 @@
-"""`draw_memory`: the memory that requests hold over time, one band on the other."""
+"""`draw_memory`: the memory that requests hold over time, as stacked bands."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kvviz.drawing.marks import write
 from kvviz.drawing.names import ROW, find_clear_spots, shorten
 from kvviz.drawing.picture import Picture
 
-FEW = 5  # with more, neither bands nor failures are named
+FEW = 5  # if there are more bands or failures, they aren't named
 BANDS = [style.tint(style.SERIES[1][0], share) for share in (0.66, 0.33)]
-WIDTH = 450  # pixels, at least, of the x axis
+WIDTH = 450  # pixels; the x axis is at least this long
 
 
 def draw_memory(
@@ -31,15 +31,15 @@ def draw_memory(
     xlabel: str = "step",
     sentence: str | None = None,
 ) -> Picture:
-    """Bytes held over time, a band for each request; each moment lasts until the next.
+    """Draw the bytes held over time, a band for each request; each moment lasts until the next.
 
     Args:
         held: {name: n numbers}, bytes at each of n moments; 0 where a request holds nothing.
-        title: what to see.
-        budget: bytes available, a dashed line across.
-        failed: {name: moment}, the moment in `x` at which a request asked for more than there was.
+        title: what the picture shows.
+        budget: bytes available, drawn as a dashed line.
+        failed: {name: moment}, the moment in `x` at which a request needed more than was free.
         x: n rising numbers, the moments; 0 to n - 1 unless given.
-        sentence: what the picture says, instead of how much was held at most and what failed when.
+        sentence: replaces the sentence that says how much was held at most and what failed when.
 
     Raises:
         ValueError: nothing to draw, lengths that differ, bytes below zero, a budget that isn't
@@ -55,7 +55,7 @@ def draw_memory(
     tops = np.cumsum([np.zeros(len(x)), *held.values()], 0)
     limit = "" if budget is None else f"budget {in_units(round(budget))}"
     highest = max(tops.max(), budget or 0) or 1
-    unit = in_units(max(highest, 2)).split()[-1]  # never in the singular
+    unit = in_units(max(highest, 2)).split()[-1]  # at least 2: the unit is in the plural
     crosses = _find_crosses(tops[-1], x, budget, failed)
     names = [shorten(name) for name in held] if len(held) <= FEW else []
     flags = [(f"{shorten(name)} failed", spot) for name, spot in crosses.items()]
@@ -78,29 +78,30 @@ def draw_memory(
 
 def _read_rows(held) -> dict[str, np.ndarray]:
     if not isinstance(held, Mapping):
-        raise ValueError(f"held: expected {{name: bytes}}, and got {type(held).__name__}")
+        raise ValueError(f"held: expected {{name: bytes}}, but got {type(held).__name__}")
     return {name: np.atleast_1d(np.asarray(row, dtype=float)) for name, row in held.items()}
 
 
 def _check(held, x, budget, failed) -> None:
     if not held or not x.size:
-        raise ValueError("held: expected bytes of at least one request, and got none")
+        raise ValueError("held: expected the bytes of at least one request")
     if x.ndim != 1 or not np.isfinite(x).all() or (np.diff(x) <= 0).any():
-        raise ValueError(f"x: expected moments, each after the one before, and got {x.tolist()}")
+        raise ValueError(f"x: expected moments in rising order, but got {x.tolist()}")
     for name, row in held.items():
         if row.shape != x.shape:
             expected = f"{len(x)} numbers, one for each moment"
-            raise ValueError(f"held, {name!r}: expected {expected}, and got shape {row.shape}")
+            raise ValueError(f"held, {name!r}: expected {expected}, but got shape {row.shape}")
         for odd in row[~(np.isfinite(row) & (row >= 0))][:1]:
-            raise ValueError(f"held, {name!r}: expected bytes, 0 or more, and got {odd:g}")
+            raise ValueError(f"held, {name!r}: expected bytes, 0 or more, but got {odd:g}")
     if budget is not None and not (isinstance(budget, Real) and 0 < budget < np.inf):
-        raise ValueError(f"budget: expected bytes, more than 0, and got {budget!r}")
+        raise ValueError(f"budget: expected a number of bytes above 0, but got {budget!r}")
     for name, at in failed.items():
         if name not in held:
-            raise ValueError(f"failed: expected names that are in held, and got {name!r}")
+            raise ValueError(f"failed: expected a name that is in held, but got {name!r}")
         if at not in x:
             span = f"{write_number(x[0])} to {write_number(x[-1])}"
-            raise ValueError(f"failed, {name!r}: expected a moment of {span}, and got {at!r}")
+            expected = f"one of the moments in x, {span}"
+            raise ValueError(f"failed, {name!r}: expected {expected}, but got {at!r}")
 
 
 def _measure_right(limit: str, starts: list[tuple[str, float]], edges) -> float:
@@ -166,10 +167,10 @@ def _describe(total, x, held, limit: str, failed, xlabel: str) -> str:
 
 
 def _name_bands(ax: Axes, names: Sequence[str], edges, tops, *, flags: Sequence, highest) -> None:
-    """The names of bands, each inside, or on a pole over the stack where its band is too thin.
+    """Write each band's name inside it, or on a pole above the stack if the band is too thin.
 
-    `edges` (n + 1) of the moments, `tops` (bands + 1, n); `highest` is what must be seen of the
-    y axis under the poles; `flags` [(words, (x, y))] are in alarm, on poles too.
+    `edges` (n + 1) bound the moments, and `tops` (bands + 1, n) the bands. The y axis shows at
+    least up to `highest`, below the poles' names. `flags` [(words, (x, y))] get poles too, in red.
     """
     height = ax.bbox.height
     for rows in range(len(names) + len(flags) + 1):  # as few rows of poles as will do
@@ -205,7 +206,7 @@ def _sort_names(ax: Axes, names: Sequence[str], edges, tops) -> tuple[list, list
 
 
 def _find_inside(ax: Axes, name: str, edges, low, top) -> tuple[float, float] | None:
-    """Where `name` fits between `low` and `top` of steps, as near their middle as there is room."""
+    """Where `name` fits between the steps `low` and `top`, as near the middle as space allows."""
     left = ax.transData.transform(np.c_[edges, edges])[:, 0]
     centres = (left[:-1] + left[1:]) / 2
     middle = np.average(centres, weights=top - low) if (top > low).any() else 0

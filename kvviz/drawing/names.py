@@ -1,4 +1,4 @@
-"""Where names go, so that none lies on another, on a line or on a point."""
+"""Where names go, so that they don't overlap each other, a line or a point."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import measure_names
 
 ROW = 15  # pixels from one name to the one above it
-LONGEST = 150  # pixels of a name
+LONGEST = 150  # pixels
 
 
 def shorten(name) -> str:
-    """A name as it is drawn: of `LONGEST` pixels or less."""
+    """A name as it is drawn: at most `LONGEST` pixels wide."""
     return fonts.make_label(str(name), bold=True, size=style.LABEL, width=0.75 * LONGEST)[0]
 
 
@@ -31,10 +31,10 @@ def spread_out(spots: Sequence[float], least: float) -> list[tuple[int, float]]:
 def find_clear_spots(
     names: Sequence[str], spots: Sequence, tries: Sequence, taken: Sequence = ()
 ) -> list[tuple[float, float]]:
-    """Pixels (left, middle) of each name: the first of its `tries` that is clear.
+    """Pixels (left, middle) of each name: whichever of its `tries` overlaps least.
 
-    A name away from its spot has a pole to it. Names avoid poles, each other and the boxes `taken`
-    (x0, y0, x1, y1); poles avoid names.
+    A name that isn't at its spot is joined to it by a pole. Names avoid poles, each other and the
+    boxes `taken` (x0, y0, x1, y1); poles avoid names.
     """
     found, words, poles = [], [], list(taken)
     for name, (x, y), each in zip(names, spots, tries, strict=True):

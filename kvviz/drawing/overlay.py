@@ -11,7 +11,7 @@ from kvviz.drawing.figures import pick_square
 from kvviz.drawing.picture import Picture
 from kvviz.recording.square import Square
 
-MOVED = 1e-3  # of a share of attention: cells that differ by more have moved
+MOVED = 1e-3  # a cell has moved if its share of attention differs by more
 
 
 def draw_overlay(
@@ -24,12 +24,12 @@ def draw_overlay(
 ) -> Picture:
     """A later step drawn over an earlier one: what both have is pale, what is new stands out.
 
-    It shows most in a recording without a cache. There every row was computed both times, and still
+    It's most telling for a recording without a cache: every row was computed both times, and yet
     only one new cell on each edge and one new row differ.
 
     Raises:
-        TypeError: `run` is no recording.
-        ValueError: `steps` is not two steps of one text, the earlier first.
+        TypeError: `run` isn't a recording.
+        ValueError: `steps` aren't two steps of the same text, the earlier one first.
 
     >>> kv.draw_overlay(uncached, steps=(3, 4))
     Step 4 over step 3, layer 0, head 0: 1 new cell on each of keys and values, 1 new row; 9 rows...
@@ -39,7 +39,7 @@ def draw_overlay(
     before, after = (pick_square(run, step, layer, head, sequence) for step in steps)
     n = before.n_columns
     if after.tokens[:n] != before.tokens:
-        raise ValueError(f"steps {steps[0]} and {steps[1]}: expected one text, and theirs differ")
+        raise ValueError(f"steps {steps[0]} and {steps[1]}: expected the same text in both")
     difference = _describe_difference(before, after)
     title = f"Step {steps[1]} over step {steps[0]}"
     with style.scope():
@@ -49,7 +49,7 @@ def draw_overlay(
 
 
 def _mark_same(after: Square, n: int) -> Square:
-    """The later step, with the states "same" and "new": `n` columns were there before."""
+    """The later step, with the states "same" for the first `n` columns and "new" for the rest."""
 
     def mark(states):
         return tuple(
@@ -76,7 +76,7 @@ def _count_moved(before: Square, after: Square) -> int:
 
 
 def _describe_difference(before: Square, after: Square) -> str:
-    """What the later step has more, and whether the rest is unchanged."""
+    """What the later step adds, and whether the rest is unchanged."""
     n_new = sum(p >= before.n_columns for p in after.row_positions)
     again = len(after.row_positions) - n_new
     columns = sentences.count(after.n_columns - before.n_columns, "new cell")

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvviz.drawing import labels, layout, legend, marks, sentences, style
-from kvviz.drawing import square_drawing as drawing
+from kvviz.drawing import labels, layout, legend, marks, sentences, square_drawing, style
 from kvviz.drawing.layout import Panel, Plan
 from kvviz.drawing.marks import Canvas, write
 from kvviz.recording.square import Square
 
 
 def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
-    """The picture as a figure: an Axes for each square, and the legend's Axes last.
+    """The picture as a figure: one Axes for each square, and the legend's Axes last.
 
     The first `veil` columns and rows are pale.
     """
@@ -40,15 +39,17 @@ def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
     low = plan.panel_height / cell - top - span
     for panel, ax in zip(plan.panels, canvases, strict=True):
         square = panel.square
-        drawing.set_frame(ax, span, left=side, right=side, top=top, bottom=low)
-        drawing.draw_later(ax, square, span=span, start=start, gap=gap)
-        drawing.draw_attention(ax, square, start=start)
-        drawing.draw_keys_and_values(ax, square, span=span, start=start, gap=gap, names=panel.named)
-        drawing.draw_queries_and_outputs(
+        square_drawing.set_frame(ax, span, left=side, right=side, top=top, bottom=low)
+        square_drawing.draw_later(ax, square, span=span, start=start, gap=gap)
+        square_drawing.draw_attention(ax, square, start=start)
+        square_drawing.draw_keys_and_values(
+            ax, square, span=span, start=start, gap=gap, names=panel.named
+        )
+        square_drawing.draw_queries_and_outputs(
             ax, square, span=span, start=start, gap=gap, names=not plan.small
         )
         if veil > start:
-            drawing.draw_veil(ax, veil - start, span)
+            square_drawing.draw_veil(ax, veil - start, span)
         labels.draw_labels(
             ax, square, start=start, gap=gap, rows=not plan.small, room=plan.above - 16
         )
@@ -72,10 +73,10 @@ def _write_under(ax: Canvas, plan: Plan, panel: Panel) -> None:
 
 
 def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
-    """Which square this is, on the top left; how much the cache holds, at the end of the keys."""
+    """Which square this is, at the top left; how much the cache holds, at the end of the keys."""
     cell, top = plan.cell, (plan.above + plan.edge) / plan.cell
     if held := sentences.describe_held(square):
-        middle = -plan.gap / cell - drawing.get_thickness(cell) / 2
+        middle = -plan.gap / cell - square_drawing.get_thickness(cell) / 2
         for words, down in ((held, -5), ("held", 8)):
             x, y = plan.span + 7 / cell, down / cell + middle
             write(ax, x, y, words, size=style.SMALL, color=style.QUIET)
@@ -86,7 +87,7 @@ def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
 
 
 def find_first_cell(ax: Axes) -> list[float]:
-    """Left, top and width of a square's first cell, in pixels of the picture as shown."""
+    """Left, top and width of a square's first cell, in pixels as displayed."""
     ax.apply_aspect()
     figure = ax.get_figure()
     scale = style.PIXELS / figure.dpi

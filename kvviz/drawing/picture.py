@@ -1,4 +1,4 @@
-"""`Picture`: a finished figure, and the sentence that says the same."""
+"""`Picture`: a finished figure, and the sentence that describes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kvviz.drawing import style
 
 
 class Picture:
-    """A figure with the sentence that says the same; a notebook shows it as a cell's last line.
+    """A figure with the sentence that describes it; a notebook shows it on a cell's last line.
 
     >>> kv.draw_step(run)
     step 0, layer 0, head 0: 6 rows attend to 6 columns; 6 keys and 6 values written; ...
@@ -30,19 +30,19 @@ class Picture:
 
     @property
     def width(self) -> int:
-        """Pixels across as shown; the PNG holds `style.SHARPNESS` for each."""
+        """Width in pixels as displayed; the PNG holds `style.SHARPNESS` pixels for each."""
         return round(self.figure.get_figwidth() * style.PIXELS)
 
     @property
     def height(self) -> int:
-        """Pixels down as shown."""
+        """Height in pixels as displayed."""
         return round(self.figure.get_figheight() * style.PIXELS)
 
     def png(self, sharpness: float = style.SHARPNESS) -> bytes:
         """The picture as PNG bytes with a palette, the same every time.
 
         Args:
-            sharpness: stored pixels for each pixel shown; 1 makes the smallest file.
+            sharpness: stored pixels for each pixel displayed; 1 makes the smallest file.
 
         >>> kv.draw_step(run).png()[:4]
         b'\\x89PNG'
@@ -63,7 +63,7 @@ class Picture:
         """Write the PNG to `path`, and return that path.
 
         Raises:
-            OSError: it can't be written there; what was there stays.
+            OSError: the file can't be written; an older file of that name is left as it was.
 
         >>> kv.draw_step(run).save("step.png").name
         'step.png'

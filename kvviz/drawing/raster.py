@@ -1,8 +1,8 @@
-"""A fast canvas: `Sheet` takes what a square is painted with, and `Ink` puts it on pixels.
+"""A fast canvas: `Sheet` collects what is painted, and `Ink` turns it into pixels.
 
-An Axes makes an Artist of every word and lays it out anew for each drawing. On a sheet a word is a
-record. The pixels it covers are rendered once and kept as a stamp, for any colour. A cell is a
-rectangle of whole pixels. Everything else is drawn by matplotlib.
+An Axes makes an Artist of every word and lays it out again for each drawing. On a sheet, a word is
+only a record: the pixels it covers are rendered once and kept as a stamp that works in any colour.
+A cell is a rectangle of whole pixels. Everything else is drawn by matplotlib.
 """
 
 import re
@@ -24,8 +24,8 @@ from matplotlib.transforms import Affine2D
 from kvviz.drawing.marks import Cells
 
 STAMPS = 2000  # words remembered
-PARTS = re.compile(r"[ 0-9]|[^ 0-9]+")  # of a line: each digit is a stamp for all numbers
-TO_LEFT = {"left": 0, "center": 0.5, "right": 1}  # widths between a word's left and its anchor
+PARTS = re.compile(r"[ 0-9]|[^ 0-9]+")  # of a line: one stamp per digit serves all numbers
+TO_LEFT = {"left": 0, "center": 0.5, "right": 1}  # from left to anchor, in widths
 
 
 class Words(NamedTuple):
@@ -52,7 +52,7 @@ class Sheet:
         self.clear()
 
     def clear(self) -> None:
-        """Take off everything that was drawn."""
+        """Remove everything that was drawn."""
         self.collections: list[Collection] = []
         self.texts: list[Words] = []
 
@@ -85,14 +85,14 @@ class Sheet:
         self.collections.append(artist)
 
     def text(self, x, y, words, *, fontproperties, color, ha, rotation, **_) -> Words:
-        """A word; an angled one begins at x, y, and another is centred on y."""
+        """Add a word; an angled one begins at x, y, and any other is centred on y."""
         x, y = self.transData.transform((x, y))
         self.texts.append(Words(words, x, y, fontproperties, color, ha, rotation))
         return self.texts[-1]
 
 
 class Ink:
-    """Puts sheets on pixels (H, W, 4)."""
+    """Draws sheets into pixels (H, W, 4)."""
 
     def __init__(self, figure):
         width, height = (int(length) for length in figure.bbox.size)
@@ -116,13 +116,13 @@ class Ink:
             self._write(words)
 
     def _fill(self, cells: Cells) -> None:
-        """Rectangles of whole pixels, with edges where matplotlib would snap them."""
+        """Fill rectangles of whole pixels, with edges where matplotlib would snap them."""
         corners = cells.get_transform().transform(cells.corners[:, ::2].reshape(-1, 2))
         (x, y), height = np.floor(corners + 0.5).astype(int).T, len(self.pixels)
         left, right = np.sort([x[::2], x[1::2]], 0)
         top, bottom = height - np.sort([y[::2], y[1::2]], 0)[::-1]
         colors = np.rint(255 * cells.get_facecolor()).astype(np.uint8).view(np.uint32)[:, 0]
-        if len(colors) == 1:  # one for all: cells that touch are one rectangle
+        if len(colors) == 1:  # one colour for all: cells that touch become one rectangle
             apart = (left[1:] != right[:-1]) | (top[1:] != top[:-1])
             first, last = np.flatnonzero(np.r_[True, apart]), np.flatnonzero(np.r_[apart, True])
             left, right, top, bottom = left[first], right[last], top[first], bottom[first]
@@ -148,7 +148,7 @@ class Ink:
         return self._pages[key]
 
     def _write(self, words: Words) -> None:
-        """Stamp a line by its words and digits: most of them were rendered before."""
+        """Stamp a line word by word and digit by digit: most of them were rendered before."""
         y = len(self.pixels) - words.y
         if words.angle:
             return self._stamp(words.text, words.x, y, words)
@@ -178,7 +178,7 @@ class Ink:
         under[:] = under + part * (_get_shade(words.color) - under) + 0.5
 
     def _render(self, word: str, x: float, y: float, font, angle) -> tuple[np.ndarray, int, int]:
-        """How much of each pixel a word covers (h, w, 1); its top left from the pixel at x, y."""
+        """How much of each pixel a word covers (h, w, 1); its top left, from the pixel at x, y."""
         turn, em = np.radians(angle), font.get_size_in_points() * self._scratch.dpi / 72
         right, up = em * (len(word) + 1) * np.array([np.cos(turn), np.sin(turn)])
         x0, y0 = max(0, int(x - 2 * em)), max(0, int(y - 2 * em - up))
@@ -212,7 +212,7 @@ class Ink:
 
 
 def _reach(there: np.ndarray) -> slice:
-    """From the first to the last that is true: the extent of a word's pixels."""
+    """The slice from the first True to the last: the extent of a word's pixels."""
     places = np.flatnonzero(there)
     return slice(places[0], places[-1] + 1) if len(places) else slice(0, 0)
 

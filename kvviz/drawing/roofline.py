@@ -1,4 +1,4 @@
-"""`draw_roofline`: work under the roof that a machine's memory and arithmetic set."""
+"""`draw_roofline`: how fast work runs, under the roof that memory and arithmetic set."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def draw_roofline(
     title: str,
     sentence: str | None = None,
 ) -> Picture:
-    """Work under a machine's roof: Williams, Waterman and Patterson 2009, CACM 52(4).
+    """Draw work under a machine's roof: Williams, Waterman and Patterson 2009, CACM 52(4).
 
-    The roof is the most the machine can do: min(flops, bandwidth * operations a byte).
+    The roof is the machine's highest possible speed: min(flops, bandwidth * operations a byte).
 
     Args:
         points: {name: (operations for each byte moved, operations a second)}.
-        flops: operations a second, at most.
-        bandwidth: bytes a second, at most.
-        title: what to see.
-        sentence: what the picture says, instead of what each point waits for.
+        flops: the machine's peak, in operations a second.
+        bandwidth: the memory's peak, in bytes a second.
+        title: what the picture shows.
+        sentence: replaces the sentence that says what each point waits for.
 
     Raises:
         ValueError: no points, or a number that isn't finite and above zero.
@@ -67,20 +67,20 @@ def draw_roofline(
 
 def _check(points, flops, bandwidth) -> None:
     if not points or not isinstance(points, Mapping):
-        raise ValueError(f"points: expected {{name: point}} of at least one, and got {points!r}")
+        raise ValueError(f"points: expected {{name: point}}, at least one, but got {points!r}")
     given = {"flops": [flops], "bandwidth": [bandwidth]}
     for name, point in points.items():
         if np.shape(point) != (2,):
             expected = "(operations for each byte, operations a second)"
-            raise ValueError(f"points, {name!r}: expected {expected}, and got {point!r}")
+            raise ValueError(f"points, {name!r}: expected {expected}, but got {point!r}")
         given[f"points, {name!r}"] = point
     for name, numbers in given.items():
         for odd in (n for n in numbers if not (isinstance(n, Real) and 0 < n < np.inf)):
-            raise ValueError(f"{name}: expected a finite number above 0, and got {odd!r}")
+            raise ValueError(f"{name}: expected a finite number above 0, but got {odd!r}")
 
 
 def _find_roof(points, flops, bandwidth) -> tuple[float, np.ndarray, tuple[float, float]]:
-    """The ridge, the roof's three corners, and the y axis' limits: both slopes can be named."""
+    """The ridge, the roof's three corners, and y limits that leave room to name both slopes."""
     ridge, (intensity, speed) = flops / bandwidth, np.array(list(points.values()), dtype=float).T
     low, high = min(*intensity / 2, ridge / 10), max(*intensity * 2, ridge * 10)
     high = max(high, ridge * (ridge / low) ** 0.4)
@@ -115,7 +115,7 @@ def _describe(ratio: float) -> str:
 
 
 def _name_roof(ax: Axes, roof) -> None:
-    """What both slopes of the roof wait for, written along them, and where the ridge is."""
+    """Write what each slope of the roof waits for along it, and mark the ridge."""
     low, ridge, high = ax.transData.transform(roof)
     back = ax.transData.inverted().transform
     for one, two, part in ((low, ridge, "memory"), (ridge, high, "arithmetic")):
@@ -135,9 +135,9 @@ def _name_roof(ax: Axes, roof) -> None:
 
 
 def _name_points(ax: Axes, names: Sequence[str], points: Sequence, roof) -> None:
-    """The names of `points` under a `roof` of three (x, y).
+    """Write the names of `points` under a `roof` of three (x, y).
 
-    A name stands beside its point, or hangs under it on a pole where there is no room.
+    A name goes beside its point or, if there's no room, under it on a pole.
     """
     points, back = ax.transData.transform(points), ax.transData.inverted().transform
     taken = _find_taken(ax, points, ax.transData.transform(roof))

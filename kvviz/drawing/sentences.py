@@ -27,9 +27,9 @@ def percent(weight: float) -> int:
 
 
 def write_title(square: Square, name: str | None = None, *, short: bool = False) -> str:
-    """What to see: `With the cache: one row`, or in short `step 4`.
+    """The title: `With the cache: one row` or, if `short`, `step 4`.
 
-    `name` replaces what stands before the colon.
+    `name` replaces the part before the colon.
     """
     n = len(square.real_rows)
     if short:
@@ -65,7 +65,7 @@ def list_numbers(square: Square) -> list[str]:
 
 
 def describe_held(square: Square) -> str:
-    """What the cache takes after this step, all layers together; empty without a cache."""
+    """The cache's size after this step, all layers together; empty without a cache."""
     return in_units(square.bytes) if square.cached and square.bytes else ""
 
 

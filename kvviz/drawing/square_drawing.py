@@ -37,7 +37,7 @@ def get_thickness(cell: float) -> float:
 
 
 def draw_attention(ax: Canvas, square: Square, *, start: int = 0) -> list:
-    """Rows of this step inked, cells they can't see hatched, rows of other steps dashed."""
+    """Draw this step's rows in ink, cells they can't see hatched, and other steps' rows dashed."""
     past, real = square.past_rows(start), square.real_columns(start)
     outside = [(p, j) for p in past for j in real if j <= p]
     artists = _draw_not_computed(ax, outside, start) if outside else []
@@ -70,7 +70,7 @@ def _make_cells(square, state: str, rows: list, columns: list, start: int, cell:
 
 
 def _write_shares(ax, square: Square, rows: list, columns: list, start: int, cell: float) -> list:
-    """The newest row's large shares, as numbers in their cells."""
+    """Write the newest row's large shares as numbers in their cells."""
     artists = []
     size = 8 if cell >= 25 else 6.5 if cell >= 19 else 5.8
     for r, j in zip(rows, columns, strict=True):
@@ -84,9 +84,9 @@ def _write_shares(ax, square: Square, rows: list, columns: list, start: int, cel
 
 
 def _draw_not_computed(ax: Canvas, places: list[tuple[int, int]], start: int) -> list:
-    """Cells that this step didn't compute: dashed lines, each drawn once; of small cells, the rim.
+    """Dash the cells that this step didn't compute, each side once; of small cells, the outline.
 
-    A side of a cell is one number here, because numbers are counted faster than pairs.
+    Each side of a cell is encoded as one number, because numbers are counted faster than pairs.
     """
     y, x = np.array(places).T - start
     across, down, upright = np.r_[x, x, x, x + 1], np.r_[y, y + 1, y, y], [0, 0, 1, 1]
@@ -101,7 +101,7 @@ def _draw_not_computed(ax: Canvas, places: list[tuple[int, int]], start: int) ->
 
 
 def draw_later(ax: Canvas, square: Square, *, span: int, start: int = 0, gap: float = GAP) -> list:
-    """A pale ground where the columns and rows of later steps will stand."""
+    """Draw a pale ground where the columns and rows of later steps will go."""
     n = square.n_filled - start
     if n >= span:
         return []
@@ -114,7 +114,7 @@ def draw_later(ax: Canvas, square: Square, *, span: int, start: int = 0, gap: fl
 
 
 def draw_veil(ax: Canvas, n: int, span: int) -> list:
-    """Half-transparent paper over the first `n` rows of `span` columns."""
+    """Draw half-transparent paper over the first `n` rows of `span` columns."""
     corners, alpha = make_boxes(0, 0, span, n), 1 - style.VEILED
     veil = PolyCollection(
         corners, facecolors=style.PAPER, alpha=alpha, linewidths=0, gid="veil", zorder=1.5
@@ -128,9 +128,9 @@ def draw_veil(ax: Canvas, n: int, span: int) -> list:
 def draw_keys_and_values(
     ax: Canvas, square: Square, *, span: int, start=0, gap: float = GAP, names=True
 ) -> list:
-    """Keys along the top and values along the bottom of a square of `span` columns.
+    """Draw keys along the top and values along the bottom of a square of `span` columns.
 
-    `gap` in pixels lies between square and edge; `names` writes what the edges are.
+    `gap` is the distance from square to edge, in pixels; `names` says whether to name the edges.
     """
     cell = measure_cell(ax)
     gap, thick = gap / cell, get_thickness(cell)
@@ -157,7 +157,7 @@ def draw_keys_and_values(
 def draw_queries_and_outputs(
     ax: Canvas, square: Square, *, span: int, start=0, gap: float = GAP, names=True
 ) -> list:
-    """Queries down the left and outputs down the right: a cell for each row of this step."""
+    """Draw queries down the left and outputs down the right, a cell for each row of this step."""
     cell = measure_cell(ax)
     gap, thick = gap / cell, get_thickness(cell)
     kept = zip(square.row_positions, square.row_states, strict=True)
@@ -186,7 +186,7 @@ def draw_queries_and_outputs(
 def _draw_edge(
     ax: Canvas, role: str, places: Sequence, states: Sequence[str], spots: list, cell: float
 ) -> list:
-    """Cells of one edge, a collection for each state, with the state's mark on them."""
+    """Draw the cells of one edge, a collection for each state, with the state's mark on them."""
     artists, inset = [], marks.get_inset(cell)
     for state in dict.fromkeys(states):
         here = [i for i, other in enumerate(states) if other == state]

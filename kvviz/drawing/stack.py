@@ -15,7 +15,7 @@ from kvviz.drawing.marks import Cells, add, get_inset, make_boxes, measure_cell,
 from kvviz.drawing.picture import Picture
 
 FLOOR = 1e-3  # a relative change at or below it is rounding
-WIDEST = 128  # positions in one picture; of more, the newest are drawn
+WIDEST = 128  # positions in one picture; beyond that, only the newest are drawn
 LEFT, LOW = 92, 56  # pixels
 
 
@@ -27,27 +27,27 @@ def draw_column(
     floor: float = FLOOR,
     sentence: str | None = None,
 ) -> Picture:
-    """Layers by positions: each cell is an entry of the cache, coloured by how much it changed.
+    """Draw layers by positions: each cell is a cache entry, coloured by how much it changed.
 
     Args:
         change: (n_layers, N), the size of the difference over the size of the entry, 0 or more.
-        tokens: N texts, over the columns.
-        title: what to see.
-        floor: at or below it an entry has not moved; from there to 1 the colour deepens.
-        sentence: what the picture says, instead of how many entries moved, and where.
+        tokens: N texts to write over the columns.
+        title: what the picture shows.
+        floor: an entry at or below it has not moved; from there to 1, the colour deepens.
+        sentence: replaces the sentence that says how many entries moved, and where.
 
     Raises:
-        ValueError: another shape, numbers that aren't finite, or not one text for each position.
+        ValueError: a wrong shape, numbers that aren't finite, or a wrong number of texts.
 
     >>> kv.draw_column([[0, 0, 0.5], [0, 0.1, 0.7]], title="After an edit")
     After an edit: 3 of 6 entries moved; positions moved in layer 0: 2; layer 1: 1 to 2
     """
     change = np.asarray(change, dtype=float)
     if change.ndim != 2 or not change.size or not np.isfinite(change).all():
-        raise ValueError(f"change: expected numbers (n_layers, N), and got shape {change.shape}")
+        raise ValueError(f"change: expected numbers (n_layers, N), but got shape {change.shape}")
     n_layers, n = change.shape
     if len(tokens) not in (0, n):
-        raise ValueError(f"tokens: expected {n}, one for each position, and got {len(tokens)}")
+        raise ValueError(f"tokens: expected {n}, one for each position, but got {len(tokens)}")
     left_out = _describe_left_out(max(0, n - WIDEST))
     sentence = sentence or f"{title}: {describe_moved(change, floor)}"
     sentence += f"; {left_out}" if left_out else ""
@@ -75,13 +75,13 @@ def _describe_left_out(n: int) -> str:
 
 
 def _thin_out(tokens: Sequence[str], cell: float) -> list[str]:
-    """Tokens that have room beside the next, the newest among them; the others become empty."""
+    """Keep tokens far enough apart, always with the newest, and make the others empty."""
     every = ceil(12 / cell)
     return ["" if (len(tokens) - 1 - j) % every else token for j, token in enumerate(tokens)]
 
 
 def _paint_entries(ax: Axes, change: np.ndarray, floor: float) -> None:
-    """Layer 0 at the bottom; from `floor` to 1 the colour deepens in equal factors."""
+    """Paint layer 0 at the bottom; from `floor` to 1, the colour deepens in equal factors."""
     n_layers = len(change)
     with np.errstate(divide="ignore"):
         steps = np.log(change / floor) / np.log(1 / floor) * len(style.CHANGES)
@@ -97,7 +97,7 @@ def _paint_entries(ax: Axes, change: np.ndarray, floor: float) -> None:
 
 
 def _label(ax: Axes, n_layers: int, height: float, tokens: Sequence[str]) -> None:
-    """Layers beside the rows of `height` pixels, tokens over the columns."""
+    """Write layers beside the rows, each `height` pixels high, and tokens over the columns."""
     cell = measure_cell(ax)
     for layer in range(0, n_layers, max(1, ceil(18 / height))):
         y, color = n_layers - layer - 0.5, style.QUIET

@@ -1,4 +1,4 @@
-"""How things look: each role its colour, each state its mark, defined here and nowhere else.
+"""How things look: each role's colour and each state's mark are defined only here.
 
 A colour says which edge a cell is on, and a mark says what happened to it, so every picture also
 reads in grey.
@@ -26,9 +26,9 @@ ROLES = {
 TEXT, QUIET, FAINT = "#1b1b1f", "#545457", "#727277"
 LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
 CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
-UNMOVED = "#eaf0f7"  # a tenth of a key's colour, lighter than any change in grey too
-VEILED = 0.5  # what is left of ink under a veil
-FIRST_INK = "#eeeef0"  # a weight of 0: a cell that was computed is never white
+UNMOVED = "#eaf0f7"  # a tenth of a key's colour: lighter than any change, even in grey
+VEILED = 0.5  # how much of the ink shows through a veil
+FIRST_INK = "#eeeef0"  # for a weight of 0: a cell that was computed is never white
 
 STATES = {
     "new": "new",
@@ -57,7 +57,7 @@ SERIES = (
 
 CELL, SMALLEST_NUMBER = 33, 0.15  # pixels; a share of attention
 TITLE, NUMBERS, LABEL, SMALL = 12, 9, 9, 8  # points
-PIXELS, SHARPNESS = 96, 1.5  # pixels an inch as shown; stored pixels for each
+PIXELS, SHARPNESS = 96, 1.5  # pixels an inch, as displayed; stored pixels for each of them
 
 
 def tint(color: str, amount: float) -> str:
@@ -66,13 +66,13 @@ def tint(color: str, amount: float) -> str:
 
 
 def fill(role: str, state: str) -> str:
-    """Colour inside an edge's cell of this role and state."""
+    """Fill colour of an edge's cell with this role and state."""
     strength = {"new": 1.0, "recomputed": 0.6, "read": 0.23, "earlier": 0.23, "same": 0.23}
     return tint(ROLES[role], strength[state]) if state in strength else PAPER
 
 
 def ink(weights) -> np.ndarray:
-    """RGB [..., 3] of attention weights 0..1: one scale for all rows, linear."""
+    """RGB [..., 3] of attention weights 0..1, on one linear scale for all rows."""
     weights = np.clip(np.asarray(weights, dtype=float), 0, 1)[..., None]
     return (1 - weights) * np.array(to_rgb(FIRST_INK)) + weights * np.array(to_rgb(ATTENTION))
 
@@ -103,7 +103,7 @@ def make_palette() -> list[tuple[int, int, int]]:
     greys += [tint(to_hex(grey), VEILED) for grey in greys]
     soft = [tint(color, share) for color in [*solid, *CHANGES] for share in (0.66, 0.33)]
     colors = np.array([to_rgb(color) for color in [PAPER, *solid, *fills, *CHANGES, *greys, *soft]])
-    alone: dict[tuple, tuple] = {}  # one colour in every box of 8 x 8 x 8: none is mistaken
+    alone: dict[tuple, tuple] = {}  # one colour in each box of 8 x 8 x 8: no two get mixed up
     for color in np.rint(255 * colors).astype(int).tolist():
         alone.setdefault(tuple(part >> 3 for part in color), tuple(color))
     return list(alone.values())[:256]

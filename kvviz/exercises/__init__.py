@@ -1,6 +1,6 @@
-"""The exercises' checks. Each runs the learner's own function and never shows the answer.
+"""Checks for the exercises. Each runs the learner's own function and never shows the answer.
 
-They may import `kvviz.checking`, `kvviz.recording` and the rooms at the top of the package.
+They may import `kvviz.checking`, `kvviz.recording` and the top-level modules.
 """
 
 from kvviz.exercises.caches import (

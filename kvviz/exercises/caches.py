@@ -1,4 +1,4 @@
-"""Notebooks 04 to 06: the mask, a prompt in chunks, rounding or bug, three unnamed caches."""
+"""Notebooks 04 to 06: the mask, a prompt in chunks, rounding or bug, and three unnamed caches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def causal_mask(function) -> Feedback:
 
 
 def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
-    """Notebook 04: `prefill_in_chunks(forge, ids, sizes)`, every row's logits and the cache.
+    """Notebook 04: `prefill_in_chunks(forge, ids, sizes)` returns all rows' logits and the cache.
 
     >>> kv.exercises.chunked_prefill(lambda forge, ids, sizes: forge(ids), kv.Forge.small(), ids)
     ✗ not right yet: return two things: the logits of every row, and the cache
@@ -188,7 +188,7 @@ def diagnose(answers) -> Feedback:
     """Notebook 06: `answers` {"X": name, "Y": name, "Z": name}, the faults of the unnamed caches.
 
     Raises:
-        ValueError: `answers` isn't a dict with just X, Y and Z.
+        ValueError: `answers` isn't a dict with exactly X, Y and Z.
 
     >>> kv.exercises.diagnose({"X": "wrong order", "Y": ..., "Z": ...}).state
     'not done yet'

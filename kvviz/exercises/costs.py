@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from kvviz import count, progress
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer
 
-# Published sizes; the last model's heads are wider than hidden_size / num_attention_heads.
+# Published sizes. The last model's heads are wider than hidden_size / num_attention_heads.
 _SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
 _MODELS = {
     "SmolLM2 135M": (30, 9, 3, 64, 576),
@@ -101,7 +101,7 @@ def _number(answer) -> float | None:
 
 
 class _Mistake(NamedTuple):
-    """A typical mistake: the factor it puts an answer off by, and what to say."""
+    """A typical mistake: the factor by which it makes an answer wrong, and a hint."""
 
     factor: Callable[[_Case], float]
     hint: str
@@ -187,7 +187,7 @@ def prediction(
 ) -> Feedback:
     """Notebook 08: `predict(p, n)`, the seconds an answer of n tokens to a prompt of p takes.
 
-    The answer is then generated with a cache and timed: a prediction passes if it's within a factor
+    The answer is then generated with a cache and timed. A prediction passes if it's within a factor
     of two.
 
     Args:

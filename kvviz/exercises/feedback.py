@@ -42,12 +42,12 @@ def accept(message: str) -> Feedback:
 
 
 def reject(message: str) -> Feedback:
-    """Feedback on a wrong answer: what was expected, what came, and one thing to look at."""
+    """Feedback on a wrong answer: what was expected, what came back, and one thing to look at."""
     return Feedback("not right yet", message)
 
 
 def run_answer(function, *arguments):
-    """What the learner's function returned and None, or None and feedback if it can't be judged."""
+    """The learner's answer and None or, if there's no answer to judge, None and feedback."""
     if is_unwritten(function):
         return None, NOT_DONE
     try:

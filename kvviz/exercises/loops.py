@@ -1,4 +1,4 @@
-"""Notebooks 00 to 02: describing a step, counting positions, the plain loop, what can be reused."""
+"""Notebooks 00 to 02: describe a step, count positions, write the plain loop, reuse entries."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def positions(function) -> Feedback:
 
 
 def plain_loop(function, model, ids, n: int = 12) -> Feedback:
-    """Notebook 01: the loop without a cache; its text and its rows are checked.
+    """Notebook 01: check the text and the rows of the loop without a cache.
 
-    `function(model, ids, n)` takes ids (1, p) and returns them with n new ones, (1, p + n).
+    `function(model, ids, n)` takes ids (1, p) and returns them with n new ones: (1, p + n).
 
     >>> kv.exercises.plain_loop(lambda model, ids, n: ids, model, ids)
     ✗ not right yet: your loop never called the model

@@ -1,4 +1,4 @@
-"""Views to move through or to send: the stepper, the memory panel, GIFs and web pages.
+"""Views to interact with or to share: the stepper, the memory panel, GIFs and web pages.
 
-May import drawing, recording's runs and squares, and the modules beside the folders.
+It may import drawing, `recording.run`, `recording.square` and the top-level modules.
 """

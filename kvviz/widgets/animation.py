@@ -1,4 +1,4 @@
-"""`animate`: a recording as a GIF, to send to somebody."""
+"""`animate`: a recording as a GIF that you can send to someone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kvviz.widgets.stepper import stepper
 
 
 class Animation:
-    """What `animate` returns: a GIF with its sentence. Shown as a cell's last line."""
+    """What `animate` returns: a GIF and its sentence, which a cell's last line shows."""
 
     def __init__(self, gif: bytes, sentence: str, width: int):
         self.gif, self.sentence, self.width = gif, sentence, width
@@ -30,7 +30,7 @@ class Animation:
         """
         path = Path(path)
         if path.suffix.lower() != ".gif":
-            raise ValueError(f"path: expected a name that ends in .gif, and got {path.name!r}")
+            raise ValueError(f"path: expected a name that ends in .gif, but got {path.name!r}")
         return files.write_whole(path, self.gif)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
@@ -52,8 +52,8 @@ def animate(
         steps: which steps; all of them by default.
         layer, head, sequence: which square. By default the first layer that was kept, head 0 and
             sequence 0.
-        seconds: how long each frame is shown, 0.02 to 60. The last one stays three times as long,
-            and then the GIF starts again.
+        seconds: how long each frame is shown, 0.02 to 60. The last one stays three times as long
+            before the GIF starts again.
 
     Raises:
         TypeError: `run` or `uncached` isn't a recording.
@@ -64,7 +64,7 @@ def animate(
     b'GIF89a'
     """
     if not 0.02 <= seconds <= 60:
-        raise ValueError(f"seconds: expected 0.02 to 60 for each frame, and got {seconds}")
+        raise ValueError(f"seconds: expected 0.02 to 60 for each frame, but got {seconds}")
     walk = stepper(
         run,
         uncached=uncached,
@@ -76,7 +76,7 @@ def animate(
     try:
         steps = list(range(len(run)) if steps is None else steps)
         if not steps or not all(step in range(len(run)) for step in steps):
-            raise ValueError(f"steps: expected some of 0 to {len(run) - 1}, and got {steps}")
+            raise ValueError(f"steps: expected some of 0 to {len(run) - 1}, but got {steps}")
         frames = []
         for walk.step in steps:
             frames.append(Image.open(io.BytesIO(walk.frame)))

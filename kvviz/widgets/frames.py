@@ -1,8 +1,8 @@
 """A stepper's frames: pictures of one size, turned into PNG bytes fast.
 
-They say and show what a `Picture` does, laid out and painted by the same functions. What is slow
-there is done once here: squares are painted on sheets, and only the pixels that changed are looked
-up in the palette.
+They show and say the same as a `Picture`: the same functions lay them out and paint them. The slow
+parts are done only once here: squares are painted on sheets, and only the pixels that changed are
+looked up in the palette.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ KEPT = 24  # frames remembered
 
 
 class Frames:
-    """The frames of one or two runs by (cached, layer, head, step), and the sentence of each.
+    """The frames of one or two runs, by (cached, layer, head, step), and the sentence of each.
 
-    Every frame leaves room for the most that any of them shows, and all have one legend, so
-    nothing jumps from frame to frame.
+    Every frame has room for the largest of them, and all share one legend, so nothing jumps from
+    frame to frame.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Frames:
         return _describe(self.squares(*key))
 
     def frame(self, *key) -> tuple[bytes, str]:
-        """PNG and sentence; the last few are kept."""
+        """A frame's PNG and its sentence; the last few are kept."""
         if key not in self._kept:
             squares = self.squares(*key)
             self._kept[key] = self._press.print(layout.plan(squares, self.room)), _describe(squares)
@@ -73,10 +73,10 @@ class Frames:
         return self._kept[key]
 
     def cells(self, *key) -> list[dict]:
-        """What can be pointed at: where each square is, its tokens, rows, and shares in percent.
+        """What you can point at: where each square is, its tokens, its rows, and shares in percent.
 
-        `at` is left, top and width of the first cell in pixels as shown; a share is None where
-        the mask let nothing through. Columns and rows before `start` are not in the picture.
+        `at` is the left, top and width of the first cell, in pixels as displayed; a share is None
+        where the mask let nothing through. The picture leaves out columns and rows before `start`.
         """
         squares = self.squares(*key)
         start = layout.find_start(squares)
@@ -86,7 +86,7 @@ class Frames:
         ]
 
     def heads(self, cached: bool, layer: int, step: int) -> tuple[bytes, str, list]:
-        """All heads of a layer: PNG, sentence, and for each head its box in parts of the whole."""
+        """All heads of a layer: PNG, sentence, and each head's box as fractions of the whole."""
         squares = figures.pick_heads(self.runs[cached], step, layer, self.sequence)
         shown = figures.draw_all_heads(squares, span=self.room.span)
         boxes = [ax.get_position().bounds for ax in shown.figure.axes[: len(squares)]]
@@ -118,7 +118,7 @@ def _list_shares(square: Square, start: int) -> dict:
 
 
 def _pick_layers(run, layers) -> list[int]:
-    """One layer of each kind: layers that see the same columns differ in their shares only."""
+    """One layer of each kind: layers that see the same columns differ only in their shares."""
     kinds: dict[tuple, int] = {}
     for layer in layers:
         doubts = (step.gaps.get(layer, 0) > TRUSTED for step in run)
@@ -128,9 +128,9 @@ def _pick_layers(run, layers) -> list[int]:
 
 
 class Press:
-    """Prints plans as PNG bytes, in the size of the `first` figure and over its legend.
+    """Turns plans into PNG bytes, at the size of the `first` figure and over its legend.
 
-    The figure's last Axes, the legend, is the ground; a sheet stands for each of the others.
+    The figure's last Axes, the legend, is the background; a sheet replaces each of the others.
     """
 
     def __init__(self, first: Figure):

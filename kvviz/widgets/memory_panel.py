@@ -103,9 +103,9 @@ def memory_panel(
 
     Args:
         model: a model, or only its config.
-        weights: bytes of the weights. By default those of the model; a config has none.
+        weights: bytes of the weights; by default, the model's. A config has no weights.
         tokens: tokens in each conversation.
-        batch_size: conversations at the same time.
+        batch_size: how many conversations there are at the same time.
         precision: how the cache stores a number: "float32", "bfloat16", "8 bits" or "4 bits".
 
     Raises:
@@ -119,7 +119,7 @@ def memory_panel(
     if weights is None and hasattr(model, "parameters"):
         weights = sum(weight.nbytes for weight in model.parameters())
     if weights is not None and not (isinstance(weights, Real) and 0 < weights < inf):
-        raise ValueError(f"weights: expected a positive number of bytes, and got {weights!r}")
+        raise ValueError(f"weights: expected a positive number of bytes, but got {weights!r}")
     try:
         return MemoryPanel(
             config,

@@ -1,4 +1,4 @@
-// Takes the kernel's place in a web page: what the stepper requests is answered from the page.
+// Stands in for the kernel in a web page: answers the stepper's requests from the page itself.
 {
   const here = document.currentScript.parentElement;
   const data = JSON.parse(here.querySelector("[type='application/json']").textContent);
@@ -8,7 +8,7 @@
     listeners.get(name) ?? listeners.set(name, new Set()).get(name);
 
   function send(request) {
-    const missing = [{ ...request, error: "this page does not hold that picture" }, []];
+    const missing = [{ ...request, error: "this page doesn't hold that picture" }, []];
     const [message, numbers] = answers[JSON.stringify(request)] ?? missing;
     const buffers = numbers.map((n) => new DataView(bytes(pictures[n]).buffer));
     for (const listen of listenersTo("msg:custom")) setTimeout(listen, 0, message, buffers);

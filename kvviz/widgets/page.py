@@ -1,6 +1,6 @@
-"""A stepper inside a web page: its frames are in the page, so it needs no kernel and no network.
+"""A stepper in a web page: the page holds its frames, so it needs no kernel and no network.
 
-The page runs the same JavaScript module as JupyterLab. `page.js` takes the kernel's place: it
+The page runs the same JavaScript module as JupyterLab. `page.js` stands in for the kernel: it
 answers with what `Stepper.answer` returned when the page was written.
 """
 
@@ -17,7 +17,7 @@ from kvviz import files
 
 HERE = Path(__file__).parent
 # A page holds at most this many layers, and this many heads of each, as long as their frames fit
-# into this many bytes. The layer and head that it starts with are always there.
+# into this many bytes. The layer and head that it starts with are always included.
 LAYERS, HEADS = 3, 2
 MOST_BYTES = 1_100_000
 NO_REQUESTS = (
@@ -27,10 +27,10 @@ NO_REQUESTS = (
 
 
 def save(stepper, path) -> Path:
-    """Write a page with this stepper alone; `Stepper.save` lists the errors."""
+    """Write a page that holds only this stepper; `Stepper.save` lists the errors."""
     path = Path(path)
     if path.suffix != ".html":
-        raise ValueError(f"path: expected a name that ends in .html, and got {path.name!r}")
+        raise ValueError(f"path: expected a name that ends in .html, but got {path.name!r}")
     files.check_folder(path)  # before anything is drawn
     hint = (
         "Use the left and right arrow keys to move from step to step. Recorded and drawn by kvviz."
@@ -40,7 +40,7 @@ def save(stepper, path) -> Path:
 
 
 def compose(title: str, body: str, links: dict[str, str]) -> str:
-    """The HTML of a whole page, with links {text: address} at its top. It can request nothing."""
+    """The HTML of a whole page, with links {text: address} at the top. It can't send requests."""
     links = [f'<a href="{html.escape(to)}">{html.escape(name)}</a>' for name, to in links.items()]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -54,16 +54,16 @@ def compose(title: str, body: str, links: dict[str, str]) -> str:
 
 
 def embed(stepper) -> str:
-    """HTML of a working stepper; where scripts are off, it shows the picture of the cell."""
+    """HTML of a working stepper; where scripts are off, it shows the cell's picture."""
     bundle, _ = stepper._repr_mimebundle_()
     still = bundle.get("text/html") or f"<p>{html.escape(bundle['text/plain'])}</p>"
     content = collect(stepper)
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
-    layers = ", ".join(
-        f"{layer} (heads {' and '.join(map(str, heads))})"
+    held = ", ".join(
+        f"layer {layer} (head{'s' * (len(heads) > 1)} {' and '.join(map(str, heads))})"
         for layer, heads in content["state"]["_about"]["heads"]
     )
-    limit = f"<p>This page holds layer {layers} of the recording, and no view of all heads.</p>"
+    limit = f"<p>This page holds only part of the recording: {held}. It can't show all heads.</p>"
     return (
         f'<div><noscript>{still}</noscript>\n<script type="application/json">{data}</script>\n'
         f"<script>\n{(HERE / 'page.js').read_text()}</script>{limit}</div>"
@@ -86,12 +86,12 @@ def collect(stepper) -> dict:
                 message, frames = stepper.answer(request)
                 frames = [compress(png) for png in frames]
                 room -= len(json.dumps(message)) + sum(len(f) for f in frames if f not in pictures)
-                numbers = [pictures.setdefault(f, len(pictures)) for f in frames]  # equal: once
+                numbers = [pictures.setdefault(f, len(pictures)) for f in frames]  # no duplicates
                 answers[json.dumps(request, separators=(",", ":"))] = message, numbers
         largest = max(largest, before - room)
         heads.setdefault(layer, []).append(head)
     in_page = [(layer, sorted(heads[layer])) for layer in sorted(heads)]
-    about = {**stepper._about, "heads": in_page, "overview": False}  # the page lacks some heads
+    about = {**stepper._about, "heads": in_page, "overview": False}  # a page has only some heads
     return {
         "module": str(stepper._esm),
         "style": str(stepper._css),
@@ -102,7 +102,7 @@ def collect(stepper) -> dict:
 
 
 def choose(heads, layer: int, head: int) -> list[tuple[int, int]]:
-    """(layer, head) for a page: the ones it starts with, another head, and two layers far away."""
+    """(layer, head) for a page: the ones it starts with, another head, and two distant layers."""
     heads = dict(heads)
     layers, own = list(heads), heads[layer]
     far = list(dict.fromkeys([layer, layers[0], layers[-1], layers[len(layers) // 2]]))

@@ -24,12 +24,12 @@ TO_NOTEBOOK = re.compile(r'href="((?!\w+:)[^"#]+)\.ipynb(#[^"]*)?"')
 def export_page(notebook, folder, *, links=None) -> Path:
     """Write a notebook as one web page into `folder`, and return the page's path.
 
-    A notebook with a stepper is run, because a kernel must draw the frames. Any other is shown
-    with its stored outputs. Links to other notebooks become links to their pages.
+    A notebook with a stepper is run, because a kernel must draw the frames. Any other notebook
+    is shown with its stored outputs. Links to other notebooks become links to their pages.
 
     Args:
         notebook: path of an .ipynb file.
-        folder: where the page goes; it is made if it doesn't exist.
+        folder: where the page goes; it's created if it doesn't exist.
         links: {text: address} to show above the title.
 
     Raises:
@@ -88,7 +88,7 @@ def find_title(nb: NotebookNode) -> str:
 
 
 def run(nb: NotebookNode, folder: Path) -> None:
-    """Run all cells, and replace each stepper shown by one that needs no kernel."""
+    """Run all cells, and replace each displayed stepper with one that needs no kernel."""
     nb.cells.append(v4.new_code_cell(COLLECT))
     NotebookClient(
         nb,
@@ -108,7 +108,7 @@ def run(nb: NotebookNode, folder: Path) -> None:
 
 
 class Steppers(dict):
-    """HTML by model id, sent from the kernel as JSON data; printed text would be searched."""
+    """HTML by model id, sent from the kernel as JSON data rather than as text to parse."""
 
     def _repr_mimebundle_(self, **_) -> dict:
         return {"application/json": {**self}}

@@ -1,5 +1,5 @@
 // The stepper in the browser. It requests one frame at a time from Python, the one it needs now,
-// and keeps it: a frame that was shown before is shown again without a request.
+// and keeps it, so that a frame that was shown before needs no new request.
 
 const STATE = ["cached", "layer", "head", "step"];
 const MOST_FRAMES = 240; // frames kept, about 30 kB each
@@ -46,7 +46,7 @@ function render({ model, el }) {
   Object.assign(image, { width: about.width, height: about.height });
   root.style.width = `${about.width + 26}px`;
   slider.max = about.steps - 1;
-  longest.textContent = about.longest; // reserves room, so that nothing jumps
+  longest.textContent = about.longest; // reserves space, so that nothing jumps
   if (!about.switch) find(".kv-switch").remove();
   if (!about.overview) button("heads").remove();
   reading.textContent = HINT;
@@ -57,7 +57,7 @@ function render({ model, el }) {
   const around = (step) => (step + about.steps) % about.steps;
   let pending = null; // key of the frame that was requested and isn't here yet
   let newest = 0, displayed = 0; // numbers of the latest `show`, and of the one on the screen
-  let sending = false; // while the state goes to Python, its echo is ignored
+  let sending = false; // while the state is sent to Python, its echo is ignored
   let sendTimer, playTimer, requestTimer, waitTimer, overviewTimer;
 
   // -- state: `now` is what the browser shows; Python gets it, and can change it
@@ -104,7 +104,7 @@ function render({ model, el }) {
       waitTimer = setTimeout(() => (wait.hidden = false), 500);
       return requestNext();
     }
-    frames.delete(key()), frames.set(key(), frame); // moved to the end: it is dropped last
+    frames.delete(key()), frames.set(key(), frame); // moved to the end, so that it's dropped last
     await display(frame, number);
     requestSoon();
   }
@@ -132,7 +132,7 @@ function render({ model, el }) {
     requestTimer = setTimeout(requestNext, 30);
   }
 
-  // The frame needed now, or else one that is likely to be needed next.
+  // Requests the frame needed now, or else one that is likely to be needed next.
   function requestNext() {
     const steps = [1, -1, 2].map((by) => ({ step: around(now.step + by) }));
     const other = about.switch ? [{ cached: !now.cached }] : [];

@@ -1,4 +1,4 @@
-"""`stepper`: a recording to move through step by step, with buttons, slider, menus and keyboard.
+"""`stepper`: move through a recording step by step, with buttons, slider, menus and keyboard.
 
 The state is in Python: `step`, `layer`, `head` and `cached` are traits, and the browser only shows
 them. It requests one frame at a time, the one it needs now, and keeps the frames it was sent.
@@ -16,8 +16,8 @@ from kvviz.recording.run import Run
 from kvviz.widgets import page
 from kvviz.widgets.frames import Frames
 
-STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the most that fit
-STRIP_COLUMNS = 70  # columns that fit across it
+STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the first of these that fits
+STRIP_COLUMNS = 70  # columns that fit into its width
 
 
 class Stepper(anywidget.AnyWidget):
@@ -109,9 +109,9 @@ class Stepper(anywidget.AnyWidget):
     def answer(self, request: dict) -> tuple[dict, list[bytes]] | None:
         """The message and pictures that answer a request, in JupyterLab and in a saved page.
 
-        {"frame": [cached, layer, head, step]} requests one frame and its cells, {"heads":
-        [cached, layer, step]} all heads of a layer, each with its box in the picture. A frame
-        that can't be drawn is answered with the error, which the widget shows.
+        {"frame": [cached, layer, head, step]} requests one frame and its cells, and {"heads":
+        [cached, layer, step]} all heads of a layer, each with its box in the picture. If a frame
+        can't be drawn, the answer is the error, which the widget shows.
         """
         frame, heads = request.get("frame"), request.get("heads")
         if frame is None and heads is None:
@@ -162,7 +162,7 @@ class Stepper(anywidget.AnyWidget):
         return {**still, **live, "text/plain": self.sentence}, {**of_still, **metadata}
 
     def _draw_strip(self) -> picture.Picture:
-        """The steps around this one, of both runs if there are two."""
+        """The steps around this one, from both runs if there are two."""
         for many in STRIP:
             first = max(0, min(self.step - many // 2, self._steps - many))
             steps = range(first, min(first + many, self._steps))
@@ -187,10 +187,10 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, besid
     Args:
         run: a recording that kept attention.
         uncached: a recording of the same prompt and the same number of steps without a cache; a
-            switch goes from one to the other.
+            switch changes from one to the other.
         step, layer, head: where to start, counted from 0. By default step 0, the first layer that
             was kept, and head 0.
-        sequence: which sequence of the batch.
+        sequence: which sequence of the batch, counted from 0.
         beside: show both recordings beside each other instead of a switch.
 
     Raises:
@@ -217,7 +217,7 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, besid
         if all(kept in each[0].attention for each in runs.values())
     }
     if not heads:
-        raise ValueError("uncached: attention was kept of no layer that run kept, too")
+        raise ValueError("expected recordings that kept attention for at least one layer in common")
     step = check_step(step, len(run))
     layer = next(iter(heads)) if layer is None else check_layer(layer, heads)
     head = check_head(head, layer, heads)
@@ -234,34 +234,34 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, besid
 
 
 def check_recording(name: str, run) -> None:
-    """TypeError or ValueError for what a stepper can't show."""
+    """Raise TypeError or ValueError for what a stepper can't show."""
     if not isinstance(run, Run):
         raise TypeError(
-            f"{name}: expected a recording, as `with kv.record(model) as run:` makes one, "
-            f"and got {type(run).__name__}"
+            f"{name}: expected a recording, such as `with kv.record(model) as run:` makes, "
+            f"but got {type(run).__name__}"
         )
     if not len(run):
         raise ValueError(f"{name}: this recording has no steps; run a loop inside `with kv.record`")
     if not all(step.kept.get("attention") for step in run):
         raise ValueError(
-            f"{name}: attention was not kept in this recording: record(..., keep=('attention',))"
+            f"{name}: attention was not kept in this recording; record it with keep=('attention',)"
         )
 
 
 def check_pair(run: Run, uncached: Run) -> None:
-    """ValueError for two recordings that don't show the same prompt with and without a cache."""
+    """Raise ValueError unless both show the same prompt, one with and one without a cache."""
     if len(run) != len(uncached):
         raise ValueError(
-            f"expected two recordings of one length: run has {len(run)} steps, "
+            f"expected two recordings of the same length: run has {len(run)} steps, "
             f"uncached has {len(uncached)}"
         )
     prompts = [each[0].token_ids.tolist() for each in (run, uncached)]
     if prompts[0] != prompts[1]:
-        raise ValueError("expected two recordings of one prompt, and step 0 was fed other tokens")
+        raise ValueError("expected two recordings of the same prompt, but the prompts differ")
     if uncached[-1].held_before:
         raise ValueError(
-            f"uncached: expected a recording without a cache, and its last step read "
-            f"{uncached[-1].held_before} keys from one; stepper(run, uncached)"
+            f"uncached: expected a recording without a cache, but its last step read "
+            f"{uncached[-1].held_before} keys from one. The order is stepper(run, uncached)."
         )
 
 
@@ -270,7 +270,7 @@ def check_step(step, n_steps: int) -> int:
 
 
 def check_layer(layer, heads: dict[int, int]) -> int:
-    return _check_among("layer", layer, "attention was kept of layers", list(heads))
+    return _check_among("layer", layer, "attention was kept for layers", list(heads))
 
 
 def check_head(head, layer: int, heads: dict[int, int]) -> int:
