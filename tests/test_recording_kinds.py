@@ -1,6 +1,7 @@
 """What real models, caches and callers do: recorded right, or refused by name with the reason."""
 
 import contextlib
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -213,37 +214,41 @@ def test_a_linear_first_layer():
     assert run[2].bytes > sum(tensor.nbytes for tensor in kept)  # and the linear layers' states
 
 
-IMAGE = torch.rand(1, 3, 28, 28, generator=torch.Generator().manual_seed(0))
+def seeded(*shape):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def with_image(name):
-    """A model that reads images, and a prompt with one in it."""
-    model = zoo.build(name)
-    config = model.config
-    n = getattr(config, "mm_tokens_per_image", (28 // 14) ** 2)
-    ids = small.prompt(4 + n)
-    ids[0, 2 : 2 + n] = getattr(config, "image_token_id", getattr(config, "image_token_index", 2))
-    return model, {"input_ids": ids, "pixel_values": IMAGE}
+GRID = {"pixel_values": seeded(4, 3 * 2 * 14 * 14), "image_grid_thw": torch.tensor([[1, 2, 2]])}
+IMAGES = {  # how many tokens an image takes, and what it is given as
+    "LlavaForConditionalGeneration": (4, {"pixel_values": seeded(1, 3, 28, 28)}),
+    "PaliGemmaForConditionalGeneration": (4, {"pixel_values": seeded(1, 3, 28, 28)}),
+    "Gemma3ForConditionalGeneration": (4, {"pixel_values": seeded(1, 3, 28, 28)}),
+    "Idefics3ForConditionalGeneration": (1, {"pixel_values": seeded(1, 1, 3, 28, 28)}),
+    "InternVLForConditionalGeneration": (1, {"pixel_values": seeded(1, 3, 28, 28)}),
+    "Qwen2_5_VLForConditionalGeneration": (1, GRID),
+    "Glm4vForConditionalGeneration": (1, GRID),
+}
 
 
-@pytest.mark.parametrize(
-    "name", ["LlavaForConditionalGeneration", "Gemma3ForConditionalGeneration"]
-)
-def test_the_language_model_of_one_that_reads_images(name):
-    model, given = with_image(name)
-    if name.startswith("Gemma3"):
-        given["token_type_ids"] = (given["input_ids"] == model.config.image_token_id).long()
-    bare = model(**given).logits
+@pytest.mark.parametrize("name", IMAGES)
+def test_of_a_model_that_reads_images_the_language_model_is_recorded(name):
+    model, (n_image, given) = zoo.build(name), IMAGES[name]
+    text = small.prompt(9)
+    ids = torch.cat([text[:, :3], torch.full((1, n_image), 2), text[:, 3:]], dim=1)
+    kinds = {"token_type_ids", "mm_token_type_ids"} & set(signature(model.forward).parameters)
+    given = given | {kind: (ids == 2).long() for kind in kinds}
+
+    def run_model():
+        return model(ids, **given).logits
+
+    bare = run_model()
     with record(model, keep=()) as run:
-        assert torch.equal(model(**given).logits, bare)
+        assert torch.equal(run_model(), bare)
     n_layers = model.config.get_text_config().num_hidden_layers
-    assert (
-        run[0].layers == tuple(range(n_layers))
-        and run[0].tokens() == given["input_ids"][0].tolist()
-    )
+    assert run[0].layers == tuple(range(n_layers)) and run[0].tokens() == ids[0].tolist()
     with record(model) as run:
-        assert (model(**given).logits - bare).abs().max() <= 1e-5 * bare.abs().max()
-    assert run[0].attention[0].shape[-1] == given["input_ids"].shape[1]
+        assert (run_model() - bare).abs().max() <= 1e-5 * bare.abs().max()
+    assert run[0].columns_by_layer == dict.fromkeys(range(n_layers), 9 + n_image)
 
 
 # -- caches ------------------------------------------------------------------------------------
@@ -341,7 +346,7 @@ def test_embeddings_are_read_though_their_ids_are_unknown(llama):
         (torch.ones(1, 0, dtype=torch.int64), ValueError, r"got \(1, 0\)"),
         (torch.tensor([[4, 101]]), ValueError, "input_ids from 0 to 100, got 101"),
         (torch.tensor([[4, -1]]), ValueError, "input_ids from 0 to 100, got -1"),
-        (None, ValueError, "takes input_ids or inputs_embeds, and got neither"),
+        (None, ValueError, "takes input_ids or inputs_embeds, but got neither"),
     ],
 )
 def test_wrong_ids_are_one_clear_error(llama, ids, kind, says):
@@ -381,11 +386,11 @@ def test_a_forges_own_errors_come_through(given):
 @pytest.mark.parametrize(
     ("arguments", "kind", "says"),
     [
-        (dict(keep=3), TypeError, "keep takes any of attention, .* and got 3"),
-        (dict(keep=[3]), ValueError, "keep takes any of attention, .* and got 3"),
-        (dict(layers="1"), ValueError, "layers 0 to 2, and got '1'"),
-        (dict(layers=1.5), ValueError, "layers 0 to 2, and got 1.5"),
-        (dict(layers=True), ValueError, "layers 0 to 2, and got True"),
+        (dict(keep=3), TypeError, "keep takes any of attention, .* but got 3"),
+        (dict(keep=[3]), ValueError, "keep takes any of attention, .* but got 3"),
+        (dict(layers="1"), ValueError, "layers 0 to 2, but got '1'"),
+        (dict(layers=1.5), ValueError, "layers 0 to 2, but got 1.5"),
+        (dict(layers=True), ValueError, "layers 0 to 2, but got True"),
         (dict(max_bytes="1 GB"), ValueError, "max_bytes"),
     ],
 )

@@ -31,7 +31,7 @@ class ForwardPass:
         self.run, self.opened, self.keep, self.layers = run, opened, keep, layers
         ids, embeds = given.get("input_ids", given.get("ids")), given.get("inputs_embeds")
         if ids is None and embeds is None:
-            raise ValueError("a forward pass takes input_ids or inputs_embeds, and got neither")
+            raise ValueError("a forward pass takes input_ids or inputs_embeds, but got neither")
         if not isinstance(embeds if ids is None else ids, torch.Tensor):
             raise TypeError(f"expected input_ids as a tensor of int64, got {type(ids).__name__}")
         self.has_ids = ids is not None

@@ -32,7 +32,7 @@ def open_model(model) -> LibraryModel | ForgeModel:
     if all(hasattr(model, name) for name in ("attend", "positions", "register_forward_hook")):
         return ForgeModel(model)
     raise TypeError(
-        "record takes a model of transformers, as load_model returns it, or a Forge, and got "
+        "record takes a model of transformers, as load_model returns it, or a Forge, but got "
         f"{type(model).__name__}"
     )
 

@@ -137,11 +137,11 @@ def _note_attention(*given):
 def _check_keep(keep):
     names = (keep,) if isinstance(keep, str) else keep
     if not isinstance(names, Iterable):
-        raise TypeError(f"keep takes any of {', '.join(KEEP)}, and got {keep!r}")
+        raise TypeError(f"keep takes any of {', '.join(KEEP)}, but got {keep!r}")
     names = tuple(names)
     unknown = [name for name in names if name not in KEEP]
     if unknown:
-        raise ValueError(f"keep takes any of {', '.join(KEEP)}, and got {unknown[0]!r}")
+        raise ValueError(f"keep takes any of {', '.join(KEEP)}, but got {unknown[0]!r}")
     return names
 
 
@@ -153,5 +153,5 @@ def _check_layers(layers, n_layers):
     layers = tuple(layers)
     for layer in layers:
         if not is_whole(layer) or not 0 <= layer < n_layers:
-            raise ValueError(f"this model has layers 0 to {n_layers - 1}, and got {layer!r}")
+            raise ValueError(f"this model has layers 0 to {n_layers - 1}, but got {layer!r}")
     return frozenset(layers)

@@ -44,7 +44,7 @@ def write_steps(path, steps, texts: dict[int, str], max_bytes: int) -> Path:
     """
     path = Path(path)
     if path.suffix != ".npz":
-        raise ValueError(f"a recording is saved as a .npz file, and got {path.name!r}")
+        raise ValueError(f"a recording is saved as a .npz file, but got {path.name!r}")
     arrays = {}
     for step in steps:
         arrays |= {f"{step.index}/{name}": array for name, array in _list_arrays(step)}
@@ -82,7 +82,7 @@ def read_steps(path) -> Saved:
         with np.load(path, allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
             if meta["kvviz"] != VERSION:
-                raise ValueError(f"expected version {VERSION}, and got {meta['kvviz']!r}")
+                raise ValueError(f"expected version {VERSION}, but got {meta['kvviz']!r}")
             tensors = {str(n): {} for n in range(len(meta["steps"]))}
             for name in file.files:
                 if name != "meta":
