@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import small
 import torch
+import zoo
 from transformers import DynamicCache, StaticCache
 
 from kvviz.recording.recorder import record
@@ -164,10 +165,14 @@ def test_a_mask_that_does_not_cover_the_cache_is_refused(llama):
     assert run.rows == [6]
 
 
-def test_more_tokens_than_a_table_of_positions_has_is_refused():
-    model = built(small.gpt2)
-    with record(model), pytest.raises(ValueError, match="GPT2LMHeadModel knows 97 positions"):
-        model(small.prompt(98))
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "OPTForCausalLM", "GPTJForCausalLM"])
+def test_more_tokens_than_a_table_of_positions_has_is_refused(name):
+    model = zoo.build(name)  # an embedding, one with two rows more, a tensor that is no weight
+    with record(model, keep=()) as run:
+        with pytest.raises(ValueError, match=f"{name} knows 97 positions"):
+            model(small.prompt(98))
+        model(small.prompt(97))
+    assert run.rows == [97]
 
 
 @pytest.mark.parametrize("scaling", ["default", "yarn"])

@@ -15,7 +15,9 @@ from kvviz.drawing.figures import draw_step
 from kvviz.drawing.sentences import list_numbers, percent
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
+from kvviz.recording import cache_state
 from kvviz.recording.recorder import record
+from kvviz.recording.run import Run
 from kvviz.recording.step import KEEP
 
 EVERYTHING = tuple(KEEP)
@@ -319,6 +321,23 @@ def test_a_cache_of_ones_own_is_read_through_its_get():
         forge(small.prompt(1), cache)
     assert states(run[1]) == ("read",) * 4 + ("new",) and run[1].held_after == 5
     assert run[1].bytes == 4 * 2 * 2 * 14 * 5 * 4
+
+
+def test_bytes_that_cannot_be_found_are_not_known_and_never_zero(llama, tmp_path):
+    class Sealed:
+        __slots__ = ("tensor",)
+
+    class Hidden:
+        def get(self, _):
+            return Sealed()
+
+    assert cache_state.count_bytes(Hidden(), 3) is None
+    with record(llama) as run:
+        small.cached_loop(llama, small.prompt(4), 2)
+    run[1].bytes = None
+    loaded = Run.load(run.save(tmp_path / "run.npz"))
+    assert "not known" in repr(loaded) and "not known" in loaded._repr_html_()
+    assert "the cache holds" not in draw_step(loaded, step=1).sentence
 
 
 def test_a_cache_that_cannot_be_read_is_refused_by_name(llama):
