@@ -22,10 +22,10 @@ from kvviz.recording.step import KEEP
 def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes=2**30):
     """Record every forward pass made inside the `with` block.
 
-    With `keep=()` nothing in the model changes: the logits are those without recording, to the bit.
-    Weights are only to be had from the model's own eager attention, so it runs while "attention" is
-    kept. It differs from the faster kind by rounding: about 1e-6 in float32, but in bfloat16 enough
-    to choose another token now and then. Compiled code runs uncompiled inside the block.
+    With `keep=()`, nothing in the model changes: the logits are the same to the bit. Only the
+    model's own eager attention gives back its weights, so it runs while "attention" is kept. It
+    differs from the faster kinds by rounding: about 1e-6 in float32, but in bfloat16 enough to
+    change a token now and then. What `torch.compile` compiled runs uncompiled inside the block.
 
     Args:
         model: a causal decoder of `transformers` whose attention goes through the library's
