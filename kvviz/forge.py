@@ -75,7 +75,7 @@ class KVCache:
         >>> KVCache(4).held
         0
         """
-        return 0 if (entry := self.get(0)) is None else entry.keys.shape[2]
+        return 0 if (entry := self.get(0)) is None else entry[0].shape[2]
 
     def __len__(self):  # layers, not tokens: an empty cache is still a cache
         return len(self._slots)
@@ -188,7 +188,9 @@ class Forge(nn.Module):
         mask = self.mask(t, held, held + t, ids.device)
         x = self.embedding[ids]  # (B, Tq, hidden_size)
         for number, layer in enumerate(self.layers):
-            blend, entry = self._attention(number, layer, x, rotation, mask, cache.get(number))
+            past = cache.get(number)
+            past = KVEntry(*past) if type(past) is tuple else past  # keys and values, unnamed
+            blend, entry = self._attention(number, layer, x, rotation, mask, past)
             cache.update(number, entry)
             x = x + blend
             normed = F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.config.norm_eps)

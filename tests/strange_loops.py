@@ -144,7 +144,7 @@ def tries_and_keeps(model, ids, n):
 WRONG = {
     drops_oldest: "cache went back",
     swaps_layers: "another layer's slot",
-    shares_values: "not recognised",
+    shares_values: "values of another layer",
     rolls_keys: "keys apart from their values",
     rolls_both: "wrong order",
     bfloat16_values: "precision",

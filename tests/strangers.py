@@ -338,7 +338,7 @@ WRONG = {
     RingOfTen: "write in the wrong position",
     PagesRunOver: "not recognised",
     HeadsFlipped: "not recognised",
-    ValuesFromBelow: "not recognised",
+    ValuesFromBelow: "values of another layer",
     SlotsRotate: "another layer's slot",
     SwapsInOneLayer: "keys and values swapped",
     WindowOfEight: "window nobody asked for",

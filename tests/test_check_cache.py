@@ -1,19 +1,22 @@
 """`kv.check_cache`: every mistake is flagged and given no wrong name, and nothing right is."""
 
+import time
 from functools import cache
 
+import odd_caches
 import pytest
 import small
 import strangers
 import torch
 
+from kvviz.checking import cache as cache_room
 from kvviz.checking.cache import RightForge, check_cache, judge_cache
 from kvviz.checking.causes import ADVICE
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache, KVEntry
 from tools.faults import PAGE, page, rights
 
-RIGHT = {"as it is": (KVCache, Forge)} | strangers.RIGHT
+RIGHT = {"as it is": (KVCache, Forge)} | strangers.RIGHT | odd_caches.RIGHT
 HARMLESS = "harmless in decode, wrong for chunks: "
 
 
@@ -27,7 +30,7 @@ LENGTHS = (1, 2, 3, 5, 6, 8, 13, 21, 34, 55)
 PROMPTS = [small.prompt(p, seed=p) for p in LENGTHS] + [small.prompt(200)]
 PROMPTS += [torch.full((1, 7), 9), torch.tensor([[5, 6] * 4]), torch.tensor([[3, 3, 8, 3]])]
 PROMPTS += [small.prompt(6)[:, [0, 1, 1, 0]]]
-SIX = list(RIGHT)[:5] + list(RIGHT)[-1:]  # the right one, and five more
+SIX = list(strangers.RIGHT)[:4] + list(strangers.RIGHT)[-1:] + ["as it is"]
 SHAPES = {"a head each": 6, "three over one": 2, "six over one": 1}
 
 
@@ -49,7 +52,11 @@ def test_no_false_alarm(n_kv_heads, dtype):
         assert verdict.passed and len(verdict.findings) == 5, f"{name}, {ids}: {verdict}"
 
 
-@pytest.mark.parametrize("classes", RIGHT.values(), ids=RIGHT)
+SEES_NOTHING = odd_caches.RIGHT["a forward that never calls attend"]
+SEEN_RIGHT = {name: classes for name, classes in RIGHT.items() if classes != SEES_NOTHING}
+
+
+@pytest.mark.parametrize("classes", SEEN_RIGHT.values(), ids=SEEN_RIGHT)
 def test_what_is_right_is_told_so(classes):
     verdict = check_cache(*classes)
     assert verdict.mark == "✓"
@@ -58,6 +65,29 @@ def test_what_is_right_is_told_so(classes):
         ("tokens", "logits", "keys and values", "chunks", "work"), True
     )
     assert max(verdict.gaps.values()) < 1e-5
+
+
+def test_what_was_tried_is_said():
+    tried = "tried with at most 90 tokens held, with two caches in turn, and with a batch of two"
+    assert check_cache().remarks == (tried,)
+    long = "tried with at most 96 tokens held"
+    assert check_cache(ids=small.prompt(85)).remarks[0].startswith(long)
+
+
+def test_a_forge_whose_attention_is_not_seen_passes_on_what_is():
+    verdict = check_cache(*SEES_NOTHING)
+    assert verdict.passed and "keys and values are not compared" in verdict.remarks[0]
+    assert findings(verdict) | {"tokens": None, "logits": None, "chunks": None} == dict.fromkeys(
+        findings(verdict)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_of_fewer_bits_is_judged_in_float32(dtype):
+    model = small.llama(tie_word_embeddings=True).to(dtype)
+    assert check_cache(model=model, n_new=4).passed
+    precise = GALLERY["kept in float16"]
+    assert check_cache(*precise[2:4], model=model, n_new=4).cause == "precision"
 
 
 # -- what is wrong does not ------------------------------------------------------------------------
@@ -96,6 +126,16 @@ def test_a_strangers_mistake_is_flagged_and_given_no_wrong_name(wrong):
     verdict = judge_cache(_small(), *classes)
     assert not verdict.passed and verdict.cause == strangers.WRONG[wrong], verdict
     assert verdict.advice.startswith(ADVICE[verdict.cause])
+
+
+@pytest.mark.parametrize("wrong", odd_caches.WRONG, ids=lambda kind: kind.__name__)
+def test_mistakes_that_look_alike_are_told_from_each_other(wrong):
+    cause, says = odd_caches.WRONG[wrong]
+    classes = (KVCache, wrong) if issubclass(wrong, Forge) else (wrong, Forge)
+    verdict = judge_cache(_small(), *classes)
+    assert not verdict.passed and verdict.cause == cause and says in verdict.headline, verdict
+    assert verdict.mark == "✗" and repr(verdict) and verdict._repr_html_()
+    assert verdict.advice and len(verdict.advice.splitlines()) < 9
 
 
 def test_the_page_of_faults_is_what_the_checks_say(default_model):
@@ -219,6 +259,56 @@ class Missing:
     def __init__(self, n_layers): ...
 
     def get(self, layer): ...
+
+
+def test_the_advice_says_what_to_look_at():
+    said = {
+        odd_caches.UpdateTakesThree: "`update` is called as update(layer, entry)",
+        odd_caches.MadeOfNothing: "calling its class with the number of layers",
+        odd_caches.NoKeyAtFirst: "At first, `get` must return None.",
+        odd_caches.EvictsOneDay: 'of update:  raise NotImplementedError("evict")',
+        odd_caches.LosesSinglesInOneLayer: "Then it raised RuntimeError: The size of tensor",
+        odd_caches.HistoryReversed: "Nothing differs here, in chunks either",
+        odd_caches.AsFloat64: "Then it raised RuntimeError: expected scalar type Float",
+    }
+    for kind, advice in said.items():
+        assert advice in check_cache(kind).advice
+    assert findings(check_cache(odd_caches.HistoryReversed))["chunks"]
+
+
+class Forever(KVCache):
+    def get(self, layer):
+        while layer == 2 and self._slots[2]:
+            pass
+        return super().get(layer)
+
+
+class ForeverCaught(KVCache):
+    def get(self, layer):
+        while layer == 2 and self._slots[2]:
+            try:
+                sum(range(1000))
+            except Exception:
+                continue
+        return super().get(layer)
+
+
+class Sleeps(KVCache):
+    def reset(self):
+        time.sleep(3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [(Forever, "in get(2), at step 1"), (ForeverCaught, "in get(2), at step 1"), (Sleeps, "in re")],
+)
+def test_a_check_ends_in_any_case(kind, where, monkeypatch):
+    monkeypatch.setattr(cache_room, "SECONDS", 1.5)
+    started = time.monotonic()
+    verdict = judge_cache(_small(), kind, Forge)
+    assert time.monotonic() - started < 10
+    assert verdict.cause == "does not end" and not verdict.passed
+    assert verdict.headline.startswith(f"still running after 1.5 seconds, {where}"), verdict
 
 
 class Louder(Forge):

@@ -11,6 +11,7 @@ ADVICE = {
     # What came back from a loop.
     "not done yet": "",
     "raised": "None of your own lines raised it: check what your code takes, and what it returns.",
+    "does not end": "Look for a loop whose condition never becomes false.",
     "model never called": "Run the prompt once, and then one token at a time.",
     "prompt changed": "Put what the loop produces into a new tensor, as torch.cat does.",
     "wrong result": "Return the prompt followed by the new tokens, in one tensor.",
@@ -57,17 +58,49 @@ ADVICE = {
     "position miscounted": "A token's position is the number of tokens before it.",
     "key at position 0": "A key rotated for position 0 is a key that isn't rotated at all: rotate "
     "it for its true position before you store it.",
+    "rotation skipped": "The position was right, and nothing was rotated for it: `rotate` must "
+    "rotate every query and every key, of single tokens too.",
+    "rotated backwards": "The position was right, and the angle had the wrong sign: look at the "
+    "signs of the sines in `rotate`.",
+    "query not rotated": "The key was rotated and the query wasn't: both are rotated for the "
+    "token's position.",
+    "query rotated backwards": "The key is right and the query's angle has the wrong sign: both "
+    "are rotated the same way.",
+    "query at another position": "The key is right: rotate the query for the same position.",
+    "key at another position": "The query is right: rotate the key for the same position, once, "
+    "before it is stored.",
+    "key rotated backwards": "The query is right and the key's angle has the wrong sign: both are "
+    "rotated the same way.",
     "keys rotated twice": "The key was right when it was stored, and has been rotated again since.",
     # What the cache held.
+    "not empty at first": "Before the first write, `get` must return None: that is how attention "
+    "knows that nothing is held.",
+    "not empty after reset": "After `reset`, `get` must return None for every layer: to fill a "
+    "slot with zeros isn't enough.",
+    "two reads differ": "`get` only reads: called twice, it must return the same, and afterwards "
+    "the slot must hold what it held.",
+    "ids changed": "`forward` only reads its ids: work on a copy of them.",
+    "unexpected return value": "Look at what that method returns.",
+    "entry of another shape": "`get` must return what `update` was given: (sequences, key/value "
+    "heads, tokens, head width).",
+    "entry in another dtype": "`get` must return what `update` was given, in the same dtype.",
+    "keys and values of unequal length": "Each token has one key and one value: look at which of "
+    "the two was cut, or not written.",
+    "empty columns": "A buffer has room for more than it holds: return only the columns that were "
+    "written.",
+    "cache not used": "Every call began without a past: pass the cache on to where keys and values "
+    "are read.",
+    "held miscounts": "`held` is how many tokens the cache holds: read it from the tensors.",
     "write never happens": "What attention returns must be in the slot at the next call, and come "
     "out of it: look at `update`, and at `get`.",
     "write missing": "Something was not written, or was taken out again.",
     "written twice": "Each token is written once. Look for a second call that fills the same "
     "cache; in a cache of your own, `update` replaces the entry and never adds to it.",
-    "write in the wrong position": "One write overwrote another. A new token goes after all that "
-    "are held.",
+    "write in the wrong position": "One token is where another should be: one write overwrote "
+    "another, or the wrong column was read. A new token goes after all that are held.",
     "new token not appended": "The next step doesn't have it either: the longer keys and values "
     "were dropped.",
+    "past not appended": "`append` must return the past and then the new tokens.",
     "own key left out": "The token attended before it was appended. A token attends to itself too.",
     "wrong order": "A single query gives the same result: each key carries its position, and a sum "
     "has no order. A chunk of several queries doesn't, because its mask counts columns.",
@@ -77,6 +110,14 @@ ADVICE = {
     "the same end.",
     "one slot for all layers": "Keys differ from layer to layer: give each layer its own slot.",
     "another layer's slot": "Keys differ from layer to layer: give each layer its own slot.",
+    "keys of another layer": "Keys differ from layer to layer: read both from the same slot.",
+    "values of another layer": "Values differ from layer to layer: read both from the same slot.",
+    "another sequence's entry": "Each sequence of a batch has its own keys and values, in its own "
+    "row: keep all rows.",
+    "state kept in the forge": "What belongs to one text is kept in the forge, where every cache "
+    "sees it: keep it in the cache.",
+    "not a number": "Look for a buffer that was read before it was written, for a division by "
+    "zero, and for a row that may see no column at all.",
     "state shared between caches": "Something that belongs to one cache is kept where every cache "
     "sees it: create it in __init__, not in the class.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
@@ -84,6 +125,7 @@ ADVICE = {
     # What a row could see.
     "mask missing": "Several rows at once need the triangle: a row sees its own position and those "
     "before it.",
+    "mask looks ahead": "A row sees its own position and those before it, and none after.",
     "mask from the top left": "The triangle belongs at the bottom right: the first new row sees "
     "everything held, and itself.",
     "mask with a hole": "A row may see every position that is held: a mask covers held and new.",

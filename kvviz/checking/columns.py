@@ -11,6 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+# The fewest bits first: what fits into 8 of them fits into 16 as well.
+_COARSER = (torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16, torch.float16)
 CLOSE = 1e-4  # how far apart two equal columns may be, relative to their size
 
 
@@ -86,9 +88,9 @@ def identify(matches: Tensor, preferred) -> list[int]:
 
 def find_precision(x: Tensor) -> str | None:
     """In words, the coarser kind of number that x (heads, columns, D) was kept in; else None."""
-    for name, kind in (("in bfloat16", torch.bfloat16), ("in float16", torch.float16)):
+    for kind in _COARSER:
         if torch.equal(x.to(kind).to(x.dtype), x):
-            return name
+            return f"in {str(kind).removeprefix('torch.')}"
     # One scale for the numbers of each head and column, of each column, or of each number, or one.
     for dims in ((2,), (0, 2), (1,), (0, 1, 2)):
         low, high = x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
@@ -98,6 +100,11 @@ def find_precision(x: Tensor) -> str | None:
             if any((each - each.round()).abs().max() < 0.01 for each in steps):
                 return f"in {levels.bit_length() + 1} bits"
     return None
+
+
+def count(n: int, word: str) -> str:
+    """A number with its word: "1 token", "2 tokens"."""
+    return f"{n} {word}{'s' * (n != 1)}"
 
 
 def name_positions(positions: list[int]) -> str:

@@ -105,21 +105,28 @@ class LayerEvidence:
     """What attention saw and gave in one layer of one step, beside what was right.
 
     Args:
-        run, index, layer: the recording, which of its steps, and which layer.
+        run, index, layer: the steps, recorded or traced, which of them, and which layer.
         fed_before: tokens fed in the steps before.
         rotate: (x, positions) -> x rotated, to find the position a key was rotated for; None for
             a model of the library.
         n_earlier: tokens of the text that the cache held before it was emptied.
+        others: name of a cause -> the uncached pass over a text that would then be held at first.
+        sequence: which of the batch.
     """
 
-    def __init__(self, run, index, layer, fed_before, reference, gate, rotate=None, n_earlier=0):
+    def __init__(
+        self, run, index, layer, fed_before, reference, gate, rotate=None, n_earlier=0,
+        others=None, sequence=0,
+    ):  # fmt: skip
         self.run, self.step, self.number, self.fed_before = run, run[index], layer, fed_before
-        self.reference, self.gate, self.rotate = reference, gate, rotate
-        self.n_earlier = n_earlier
+        self.index, self.reference, self.gate, self.rotate = index, reference, gate, rotate
+        self.n_earlier, self.others, self.sequence = n_earlier, others, sequence
         step, whole = self.step, reference.whole
         self.end = fed_before + step.fed
         self.held = step.before.get(layer, 0 if rotate else step.held_before)
-        self.query, keys, values, self.output = (step.kept[name][layer][0] for name in SEEN)
+        seen = [step.kept[name].get(layer) for name in SEEN]  # no output if attention raised
+        seen = [None if x is None else x[sequence] for x in seen]
+        self.query, keys, values, self.output = seen
         positions = torch.arange(self.end)
         if rotate is None and self.held == fed_before:  # windows and preallocated caches
             positions = step.column_positions(layer)
@@ -127,7 +134,7 @@ class LayerEvidence:
             if len(positions) == keys.shape[1]:  # an empty slot holds nothing
                 keys, values = keys[:, filled], values[:, filled]
             positions = positions[filled]
-        query, right_keys, right_values, output = (whole.kept[name][layer][0] for name in SEEN)
+        query, right_keys, right_values, output = (whole.kept[n][layer][sequence] for n in SEEN)
         self.right_query, self.right_output = (x[:, fed_before : self.end] for x in (query, output))
         rights = right_keys[:, positions], right_values[:, positions]
         self.seen = Columns(keys, values, *rights, positions)  # all the columns attention saw
@@ -139,16 +146,37 @@ class LayerEvidence:
         That is all attention saw; or, where the cache held too few columns or too many, only what
         it held: the positions of the new tokens follow from that.
         """
-        if self.held == self.fed_before:
-            return self.seen
+        return self.seen if self.held == self.fed_before else self.past
+
+    @cached_property
+    def past(self) -> Columns:
+        """What came out of the cache, beside what should have."""
         seen, held, fed_before = self.seen, self.held, self.fed_before
-        ours = seen.keys[:, :held], seen.values[:, :held]
+        ours = self.entry("pasts")
+        if ours is None:
+            ours = seen.keys[:, :held], seen.values[:, :held]
         rights = seen.right_keys[:, :fed_before], seen.right_values[:, :fed_before]
         return Columns(*ours, *rights, seen.positions[:fed_before])
+
+    def entry(self, name: str):
+        """(keys, values) of this layer that a traced step has under this name; None if it hasn't.
+
+        "pasts": what `get` returned, where attention saw something else. "news": what `append`
+        was given.
+        """
+        entry = getattr(self.step, name, {}).get(self.number)
+        return None if entry is None else tuple(x[self.sequence] for x in entry)
+
+    @property
+    def changed_inside(self) -> bool | None:
+        """Whether the cache returned other numbers than it was given; None if that wasn't seen."""
+        return getattr(self.step, "changed", {}).get(self.number)
 
     @property
     def first_difference(self) -> str | None:
         """What differs first, in the order in which the numbers flow; None if nothing does."""
+        if getattr(self.step, "rows", 0) > self.step.fed:  # a call that ran over its tokens again
+            return "rows"
         if self.fed_before == 0 < self.held:
             return "start"
         if self.query.shape[1] != self.step.fed:
@@ -158,7 +186,7 @@ class LayerEvidence:
         pairs = {
             "queries": [(self.query, self.right_query)],
             "columns": self.seen.pairs,
-            "outputs": [(self.output, self.right_output)],
+            "outputs": [] if self.output is None else [(self.output, self.right_output)],
         }
         differs = (name for name in pairs if any(self.differs(*pair) for pair in pairs[name]))
         return next(differs, None)
@@ -196,10 +224,12 @@ class LayerEvidence:
 
     def next_step(self) -> LayerEvidence | None:
         """The same layer one step later; None after the last step, or past the end of the text."""
-        later = self.step.index + 1
+        later = self.index + 1
         if later >= len(self.run) or self.end + self.run[later].fed > self.reference.whole.fed:
             return None
-        rest = self.end, self.reference, self.gate, self.rotate
+        if self.number not in self.run[later].layers:
+            return None
+        rest = self.end, self.reference, self.gate, self.rotate, 0, None, self.sequence
         return LayerEvidence(self.run, later, self.number, *rest)
 
     def cause(self, name: str, says: str, position: int | None = None) -> Cause:

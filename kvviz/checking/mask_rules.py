@@ -17,10 +17,26 @@ def attention_of_another_kind(layer: LayerEvidence):
         return other_outputs(layer)
 
 
+def output_not_a_number(layer: LayerEvidence):
+    """Keys, values and queries are numbers: a row that may see no column has no weights."""
+    if layer.output.isnan().any():
+        position = layer.fed_before + int(layer.output.isnan().amax((0, 2)).nonzero()[0])
+        says = f"attention gave the row of position {position} no number"
+        return layer.cause("not a number", says, position)
+
+
 def mask_missing(layer: LayerEvidence):
     if layer.gives(torch.ones_like(_ages(layer), dtype=torch.bool)):
         says = f"{_rows(layer)} could see what comes after"
         return layer.cause("mask missing", says, _only_row(layer))
+
+
+def mask_looks_ahead(layer: LayerEvidence):
+    """Every row sees a fixed number of positions too many; with all of them, no mask at all."""
+    for ahead in range(1, layer.step.fed - 1):
+        if layer.gives(_ages(layer) >= -ahead):
+            says = f"each row could see {ahead} position{'s' * (ahead > 1)} after its own"
+            return layer.cause("mask looks ahead", says, _only_row(layer))
 
 
 def mask_from_the_top_left(layer: LayerEvidence):
@@ -85,8 +101,10 @@ def _window_slides(layer: LayerEvidence) -> bool:
 
 
 MASK_RULES = (
+    output_not_a_number,
     attention_of_another_kind,
     mask_missing,
+    mask_looks_ahead,
     mask_from_the_top_left,
     own_key_not_seen,
     mask_with_a_hole,

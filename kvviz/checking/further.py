@@ -1,0 +1,124 @@
+"""What is tried of a cache that is right so far: more tokens, two caches in turn, a batch of two.
+
+Each trial returns the cause of what went wrong, or None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from kvviz.checking.causes import UNKNOWN, Cause
+from kvviz.checking.compare import compare_entries, compare_logits
+from kvviz.checking.right_forge import IN_TURN
+from kvviz.checking.time_limit import attempt_inside
+from kvviz.checking.verdict import Finding, Verdict
+
+
+def try_further(trial, verdict: Verdict) -> Verdict:
+    """The verdict, with what was tried; or that of the first trial that finds a mistake."""
+    for name, tried in TRIALS.items():
+        trial.feedings.clear()
+        called = attempt_inside(tried, trial)
+        if called.error is not None:
+            found = trial.explain(called.error)
+        elif called.result is not None:
+            found = Verdict.from_cause(called.result)
+        else:
+            continue
+        headline = f"with {name}: {found.headline}"
+        finding = Finding(name, False, found.headline)
+        return replace(
+            found, headline=headline, findings=(*verdict.findings, finding), gaps=verdict.gaps
+        )
+    says = f"tried with at most {trial.right.further.fed} tokens held, with two caches in turn, "
+    says += "and with a batch of two"
+    if verdict.findings[2].passed is None:
+        says += "; forward never calls attend, so keys and values are not compared"
+    return replace(verdict, remarks=(*verdict.remarks, says))
+
+
+def more_tokens(trial) -> Cause | None:
+    """The text and more after it, in one cache."""
+    right = trial.right
+    if right.further.fed == right.text.shape[1]:
+        return None
+    cache = trial.begin("")
+    return _compare(trial, right.further, right.further_sizes) or _compare_held(cache, right)
+
+
+def _compare_held(cache, right) -> Cause | None:
+    """The cache's own count, where it has one that is a number."""
+    held, fed = attempt_inside(getattr, cache, "held", None).result, right.further.fed
+    if type(held) is int and held != fed:
+        return Cause("held miscounts", f"held is {held}, and {fed} tokens were fed")
+    return None
+
+
+def batch_of_two(trial) -> Cause | None:
+    """Two different texts side by side: a prompt, two tokens, and a chunk."""
+    trial.begin("")
+    return _compare(trial, trial.right.two, [4, 1, 1, 2])
+
+
+def _compare(trial, text, sizes) -> Cause | None:
+    feeding = trial.feed(text.text, sizes, text.reference)
+    for sequence in range(text.text.shape[0]):
+        right = replace(text.reference, logits=text.reference.logits[sequence : sequence + 1])
+        logits = compare_logits(feeding.by_call(sequence), right)
+        entries = compare_entries(feeding.passes, right) if sequence == 0 else logits
+        if logits.step is not None or entries.step is not None:
+            first = logits if logits.step is not None else entries
+            which = f" of sequence {sequence}" if text.text.shape[0] > 1 else ""
+            says = f"step {first.step}: the logits{which} differ"
+            return trial.find_cause() or Cause(UNKNOWN, says, first.step)
+    return None
+
+
+def two_caches(trial) -> Cause | None:
+    """Two texts in turn, each in a cache of its own; then one of the two is reset."""
+    one = attempt_inside(_take_turns, trial, False)
+    if one.error is None and one.result is None:
+        return None
+    apart = attempt_inside(_take_turns, trial, True)
+    if apart.error is None and apart.result is None:
+        says = one.result or trial.tell(one.error)
+        return Cause("state kept in the forge", f"{says}; with a forge for each, all is right")
+    says = apart.result or trial.tell(apart.error)
+    return Cause("state shared between caches", f"{says}; each cache alone is right")
+
+
+def _take_turns(trial, apart: bool) -> str | None:
+    """What went wrong when two texts were fed in turn, by one forge or by one for each."""
+    right = trial.right
+    texts = [right.other, right.earlier]
+    trial.trace, trial.doing = None, "with two caches in turn"
+    caches = [trial.new_cache(), trial.new_cache()]
+    forges = [right.build(trial.forge_class)]
+    forges.append(right.build(trial.forge_class) if apart else forges[0])
+    start = 0
+    for size in (3, 1, 1, IN_TURN - 5):
+        if start == IN_TURN - 1:  # what one is told to forget, the other still needs
+            caches[1].reset()
+            texts, caches, forges = texts[:1], caches[:1], forges[:1]
+        for which, (text, cache, forge) in enumerate(zip(texts, caches, forges, strict=True)):
+            ours = forge(text.text[:, start : start + size].clone(), cache)
+            right_logits = text.reference.logits[:, start : start + size]
+            if not _equal(ours, right_logits, text.reference.gate):
+                return f"the logits of cache {which} differ at position {start}"
+        start += size
+    return None
+
+
+def _equal(ours, right, gate) -> bool:
+    if not isinstance(ours, torch.Tensor) or ours.shape != right.shape:
+        return False
+    return bool((ours - right).abs().max() <= gate * right.abs().max())
+
+
+TRIALS = {
+    "more tokens": more_tokens,
+    "two caches in turn": two_caches,
+    "a batch of two": batch_of_two,
+}

@@ -1,0 +1,113 @@
+"""What the right forge gives for a text: the reference for every cache and forge of a learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from kvviz.checking.compare import SEEN, Reference
+from kvviz.checking.loop import MAX_BYTES, check_prompt
+from kvviz.forge import Forge
+from kvviz.recording.recorder import record
+from kvviz.recording.step import Step
+
+CHUNKS = (3, 1, 2)
+N_EARLIER, N_OTHER = 7, 8  # tokens of the text held before, and of the one in a second cache
+FURTHER = {"small": 90, "model": 40}  # tokens held in the end, where the model has positions
+IN_TURN = 6  # tokens of each of two texts
+
+
+@dataclass(frozen=True)
+class Text:
+    """Token ids (B, t), and one pass over them without a cache."""
+
+    text: torch.Tensor
+    reference: Reference
+
+    @property
+    def fed(self) -> int:
+        return self.text.shape[1]
+
+    @property
+    def whole(self) -> Step:
+        return self.reference.whole
+
+
+class RightForge:
+    """What the right forge gives for a text; it also builds forges of other classes to compare."""
+
+    def __init__(self, model=None, ids=None, n_new=12, dtype=None):
+        self.model, self.dtype = model, dtype
+        self.forge = self.build(Forge)
+        vocab, seeded = self.forge.config.vocab_size, torch.Generator().manual_seed(0)
+        earlier = torch.randint(vocab, (1, N_EARLIER), generator=seeded)
+        ids = torch.randint(vocab, (1, 6), generator=seeded) if ids is None else ids
+        check_prompt(ids)
+        p = ids.shape[1]
+        for _ in range(n_new):
+            ids = torch.cat([ids, self.forge(ids)[:, -1:].argmax(-1)], dim=1)
+        self.text = ids[:, :-1]  # the last token is not fed
+        self.reference = self.run(self.text, ids, p).reference
+        self.earlier = self.run(earlier)
+        self.one_by_one = [p] + [1] * (n_new - 1)
+
+    def build(self, forge_class) -> Forge:
+        """A new forge of this class with the same weights: it may keep a counter."""
+        is_small = self.model is None
+        forge = forge_class.small() if is_small else forge_class.from_pretrained(self.model)
+        dtype = self.dtype
+        if dtype is None and forge.embedding.dtype in (torch.bfloat16, torch.float16):
+            dtype = torch.float32  # in fewer bits rounding looks like a mistake
+        return forge.to(dtype)
+
+    def run(self, text, ids=None, n_prompt=0) -> Text:
+        """One pass over a text without a cache, everything kept."""
+        with record(self.forge, keep=SEEN, max_bytes=MAX_BYTES) as run:
+            logits = self.forge(text)
+        ids = text if ids is None else ids
+        return Text(text, Reference(ids, n_prompt, logits, run[0]))
+
+    def rotate(self, keys, positions):
+        return self.forge.rotate(keys, self.forge.rotation(positions))
+
+    @property
+    def in_chunks(self) -> list[int]:
+        """Sizes 3, 1, 2, 3, 1, 2, ... that add up to the text."""
+        sizes = []
+        while (left := self.text.shape[1] - sum(sizes)) > 0:
+            sizes.append(min(left, CHUNKS[len(sizes) % len(CHUNKS)]))
+        return sizes
+
+    def random_ids(self, *shape, seed):
+        seeded = torch.Generator().manual_seed(seed)
+        return torch.randint(self.forge.config.vocab_size, shape, generator=seeded)
+
+    @cached_property
+    def other(self) -> Text:
+        """The text that a second cache holds."""
+        return self.run(self.random_ids(1, N_OTHER, seed=1))
+
+    @cached_property
+    def two(self) -> Text:
+        """A batch of two different texts."""
+        return self.run(self.random_ids(2, N_OTHER, seed=2))
+
+    @cached_property
+    def further(self) -> Text:
+        """The text, and more tokens after it; the text alone where the model takes no more."""
+        n = FURTHER["small" if self.model is None else "model"]
+        more = min(n, self.forge.config.max_positions) - self.text.shape[1]
+        if more <= 0:
+            return Text(self.text, self.reference)
+        return self.run(torch.cat([self.text, self.random_ids(1, more, seed=3)], dim=1))
+
+    @property
+    def further_sizes(self) -> list[int]:
+        """Pieces of the longer text: the text's own, in two, then 5 + 1 + 1 (13 + 1 of a model)."""
+        sizes = [self.text.shape[1] - 1, 1]
+        pattern = (5, 1, 1) if self.model is None else (13, 1)
+        while (left := self.further.fed - sum(sizes)) > 0:
+            sizes.append(min(left, pattern[len(sizes) % len(pattern)]))
+        return [size for size in sizes if size]
