@@ -45,9 +45,9 @@ def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes
         TypeError: `model` is neither a model of `transformers` nor a `Forge`, or `keep` is no list
             of names; inside the block, ids that are no integers, or a cache that cannot be read.
         ValueError: a model that cannot be recorded, a second recording inside the first, a name,
-            a layer or a limit that does not exist; inside the block, an id outside the vocabulary, a mask
-            that does not cover what is held, more tokens than the cache has room for or the model
-            has a table of positions for, or a pass with attention that cannot be seen.
+            a layer or a limit that does not exist; inside the block, an id outside the vocabulary,
+            a mask that does not cover what is held, more tokens than the cache has room for or
+            the model has a table of positions for, or a pass with attention that cannot be seen.
         MemoryError: the recording would exceed `max_bytes`.
 
     >>> with kv.record(model, keep=("keys",), layers=[1]) as mine:
