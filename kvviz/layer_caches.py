@@ -44,6 +44,9 @@ def layers(config) -> list[LayerCache]:
     - latent (2405.04434): `kv_lora_rank + qk_rope_head_dim`, for all heads together;
     - with an earlier layer's keys and values (2405.12981): 0.
 
+    That is what the library's cache holds. It can be more than the model needs: Falcon 40B has 8
+    different key/value heads, and the library holds a copy for each of its 128 query heads.
+
     With a window of W, the layer's next row needs the last W - 1 tokens (arXiv 2310.06825). A
     linear layer keeps two states of constant size in place of tokens (arXiv 2412.06464).
 
@@ -53,7 +56,8 @@ def layers(config) -> list[LayerCache]:
 
     Raises:
         TypeError: `config` is not a config.
-        ValueError: an encoder-decoder, an unknown kind of layer, or a missing field.
+        ValueError: an encoder, an encoder-decoder, a model without a cache, an unknown kind of
+            layer, or a missing field.
 
     >>> kv.count.layers(model.config)[2]
     LayerCache(layer=2, kind='full_attention', per_token=88, window=None, conv=0, recurrent=0)
@@ -63,6 +67,10 @@ def layers(config) -> list[LayerCache]:
     if config.is_encoder_decoder:
         _refuse(config, "a decoder-only model", "an encoder-decoder")
     config = config.get_text_config(decoder=True)
+    if getattr(config, "is_decoder", True) is False:
+        _refuse(config, "a decoder", "an encoder (is_decoder=False)")
+    if not hasattr(config, "use_cache"):
+        _refuse(config, "a decoder with a cache", "a config without `use_cache`")
     if config.model_type in UNSUPPORTED:
         _refuse(config, "fields that give the size of its cache", "others")
     n_layers = _read(config, "num_hidden_layers")

@@ -64,6 +64,7 @@ def window(**changes):
     """A layer that holds the last three: four columns fell out."""
     shares = weights(7)
     shares[6, :4] = np.nan
+    shares[6] /= np.nansum(shares[6])
     columns = ["dropped"] * 4 + ["read"] * 2 + ["new"]
     return square(columns, [6], ["new"], shares=shares, **changes)
 

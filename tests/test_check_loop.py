@@ -250,7 +250,7 @@ def test_bad_input_is_refused(llama, ids, n, says):
 
 def test_a_text_longer_than_the_model_knows_is_refused():
     with pytest.raises(ValueError, match="17 positions"):
-        check(loops.right, build(small.llama, n_positions=17), small.prompt(13), 6)
+        check(loops.right, build(small.gpt2, n_positions=17), small.prompt(13), 6)
 
 
 # -- on the course's own model -------------------------------------------------------------------

@@ -103,6 +103,15 @@ def test_counted_bytes_are_those_of_the_tensors_after_every_step(kind, dtype):
         assert count.cache_bytes(model.config, held, **how) == held_in(cache), held
 
 
+@torch.no_grad()
+def test_falcon_of_the_new_kind_holds_a_copy_for_each_query_head():
+    sizes = dict(hidden_size=60, num_attention_heads=6, num_hidden_layers=2, vocab_size=101)
+    config = tf.FalconConfig(**sizes, new_decoder_architecture=True, num_kv_heads=2)
+    cache = tf.FalconForCausalLM(config).eval()(small.prompt(5)).cache
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert count.cache_bytes(config, 5) == held == 2 * 2 * 6 * 5 * 10 * 4
+
+
 def test_falcon_says_multi_query_with_a_flag():
     model = small.falcon()
     cache = feed(model, DynamicCache(config=model.config), 7)
@@ -243,6 +252,10 @@ def test_the_text_part_of_a_model_of_several_is_counted():
 
 UNSUPPORTED = {
     "t5": (small.t5, "expected a decoder-only model, but got an encoder-decoder"),
+    "bert": (tf.BertConfig, "expected a decoder, but got an encoder"),
+    "vit": (tf.ViTConfig, "expected a decoder with a cache, but got a config without `use_cache`"),
+    "clip_text_model": (tf.CLIPConfig, "expected a decoder with a cache"),
+    "openai-gpt": (tf.OpenAIGPTConfig, "expected a decoder with a cache"),
     "mamba": (small.mamba, "expected linear layers of the gated delta rule, but got others"),
     "rwkv": (tf.RwkvConfig, "expected `num_attention_heads`, a whole number .* but got None"),
     "deepseek_v32": (tf.DeepseekV32Config, "layers of full_attention, .* got indexed_attention"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import small
 import torch
+import zoo
 from transformers import DynamicCache, StaticCache
 
 from kvviz.recording.recorder import record
@@ -164,9 +165,26 @@ def test_a_mask_that_does_not_cover_the_cache_is_refused(llama):
     assert run.rows == [6]
 
 
-def test_more_tokens_than_positions_is_refused(llama):
-    with record(llama), pytest.raises(ValueError, match="knows 97 positions"):
-        llama(small.prompt(98))
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "OPTForCausalLM", "GPTJForCausalLM"])
+def test_more_tokens_than_a_table_of_positions_has_is_refused(name):
+    model = zoo.build(name)  # an embedding, one with two rows more, a tensor that is no weight
+    with record(model, keep=()) as run:
+        with pytest.raises(ValueError, match=f"{name} knows 97 positions"):
+            model(small.prompt(98))
+        model(small.prompt(97))
+    assert run.rows == [97]
+
+
+@pytest.mark.parametrize("scaling", ["default", "yarn"])
+def test_positions_that_are_computed_have_no_end(scaling):
+    """As in the library: only a table can be read past its end."""
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    if scaling == "yarn":
+        rope |= {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+    model = small.llama(n_positions=32, rope_parameters=rope)
+    with record(model, keep=()) as run:
+        small.cached_loop(model, small.prompt(38), 3)
+    assert run.rows == [38, 1, 1]
 
 
 # -- what a step says --------------------------------------------------------------------------

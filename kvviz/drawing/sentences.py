@@ -60,7 +60,8 @@ def list_numbers(square: Square) -> list[str]:
     elif square.cached:
         parts.append(f"wrote {_keys_and_values(*written)}")
     parts += ["keys and values in different orders"] if square.has_two_orders else []
-    return parts + _list_unusual(square)
+    parts += _list_unusual(square)
+    return [*parts, sink] if (sink := describe_sink(square)) else parts
 
 
 def describe_held(square: Square) -> str:
@@ -73,6 +74,12 @@ def describe_doubt(square: Square) -> str:
     if not square.is_doubtful:
         return ""
     return f"not to be trusted: weights times values miss the output by {100 * square.gap:.2g}%"
+
+
+def describe_sink(square: Square) -> str:
+    """How much of the newest row's attention no column gets; empty if they get all of it."""
+    rest = None if square.newest is None else square.left_over(square.newest)
+    return f"{percent(rest)}% of its attention goes to a sink, which is no column" if rest else ""
 
 
 def describe_left_out(square: Square, start: int) -> str:
@@ -113,7 +120,8 @@ def describe_square(square: Square, start: int = 0) -> str:
         clauses.append("attention was not kept")
     elif square.newest is not None:
         clauses.append(_describe_attention(square))
-    clauses += filter(None, [describe_left_out(square, start), describe_doubt(square)])
+    rest = describe_sink(square), describe_left_out(square, start), describe_doubt(square)
+    clauses += filter(None, rest)
     return f"{', '.join(where)}: {'; '.join(clauses)}"
 
 

@@ -57,14 +57,15 @@ def _cut_attention(step, layer, head, sequence, rows, n_columns):
 def _describe_columns(step, layer, sequence, order, known, n_columns):
     """The token's text and the state of each column, for the keys or for the values."""
     if order is None:
-        tokens = step.trace_tokens(sequence, known)
+        tokens, is_seen = step.trace_columns(sequence, known)
         rows = [column - step.held_before for column in range(step.visible)]
     else:
         tokens, rows = order.tokens.tolist(), order.rows.tolist()
+        is_seen = [True] * len(tokens)
     attended = set(step.column_positions(layer).tolist())
     pads, row_states = _list_pads(step, sequence), _describe_rows(step, sequence)
     states = []
-    for column, (token, row) in enumerate(zip(tokens, rows, strict=True)):
+    for column, row in enumerate(rows):
         if pads[column]:
             states.append("pad")
         elif column not in attended:
@@ -72,7 +73,7 @@ def _describe_columns(step, layer, sequence, order, known, n_columns):
         elif row >= 0:
             states.append(row_states[row])
         else:
-            states.append("read" if order is not None or token >= 0 else "earlier")
+            states.append("read" if is_seen[column] else "earlier")
     n_empty = n_columns - step.visible
     labels = [step.label(token) for token in tokens]
     return (*labels, *[""] * n_empty), (*states, *["empty"] * n_empty)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import torch
+from transformers.cache_utils import DYNAMIC_LAYER_TYPE_MAPPING
 
 from kvviz.recording import cache_state
 from kvviz.recording.lineage import History, Pass
+from kvviz.recording.refusal import Guard
 from kvviz.recording.run import Run
 from kvviz.recording.step import Step
 from kvviz.recording.witness import take_witness
@@ -17,53 +19,61 @@ class ForwardPass:
     Args:
         run: where the step will be; copies are counted in it.
         given: the arguments of the call, by name.
-        n_layers: layers of the model.
+        opened: the model, as `hooks.open_model` returns it.
         keep, layers: what to keep, and of which layers; see `record`.
 
     Raises:
+        TypeError: a cache that cannot be read.
         ValueError: the call has neither token ids nor embeddings.
     """
 
-    def __init__(self, run: Run, given: dict, n_layers: int, keep, layers):
-        self.run, self.n_layers, self.keep, self.layers = run, n_layers, keep, layers
+    def __init__(self, run: Run, given: dict, opened, keep, layers):
+        self.run, self.opened, self.keep, self.layers = run, opened, keep, layers
         ids, embeds = given.get("input_ids", given.get("ids")), given.get("inputs_embeds")
         if ids is None and embeds is None:
-            raise ValueError("a forward pass takes input_ids or inputs_embeds, and got neither")
+            raise ValueError("a forward pass takes input_ids or inputs_embeds, but got neither")
+        if not isinstance(embeds if ids is None else ids, torch.Tensor):
+            raise TypeError(f"expected input_ids as a tensor of int64, got {type(ids).__name__}")
+        self.has_ids = ids is not None
         self.token_ids = (
-            torch.full(embeds.shape[:2], -1) if ids is None else ids.detach().cpu().clone()
+            ids.detach().cpu().clone() if self.has_ids else torch.full(embeds.shape[:2], -1)
         )
-        self.attention_mask = given.get("attention_mask")
+        mask = given.get("attention_mask")  # a tensor, or one for each kind of layer
+        self.attention_mask = mask if isinstance(mask, torch.Tensor) else None
         # Counted before the pass, which changes the cache; a static one's length is a live tensor.
         self.cache = given.get("cache", given.get("past_key_values"))
-        self.before = cache_state.count_held(self.cache, n_layers)
+        self.before = cache_state.count_held(self.cache, opened.n_layers)
         self.held_before = max(self.before.values(), default=0)
+        self._guard = Guard(opened, self.cache, self.before, self.fed, keep)
         self.rows: dict[int, int] = {}
         self.columns: dict[int, int] = {}
         self.kept: dict[str, dict[int, torch.Tensor]] = {}
         self.gaps: dict[int, float] = {}
         self._masks: dict[tuple, tuple] = {}
         self._positions: torch.Tensor | None = None
-        # Keys and values of the deepest layer that sees the most columns.
-        self._widest: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._entries: dict[int, tuple] = {}  # key and value of each layer
 
     @property
     def fed(self) -> int:
-        return self.token_ids.shape[1]
+        return self.token_ids.shape[-1]
 
     def note_attention(self, layer, query, key, value, mask, positions, output, weights):
         """Note one layer's attention: counts always, and copies of what is to be kept.
 
         query and output (B, H, Tq, D), key and value (B, G, Tk, D), weights (B, H, Tq, Tk) or None.
         """
+        if self._guard.has_attended(layer, query, key):
+            return
+        self._guard.check_columns(layer, key.shape[-2])
         self.rows[layer], self.columns[layer] = query.shape[-2], key.shape[-2]
+        self._entries[layer] = key, value
         if self._positions is None:
             self._positions = positions
-        if self._widest is None or key.shape[-2] >= self._widest[0].shape[-2]:
-            self._widest = key, value
         if layer not in self.layers:
             return
         given = {"queries": query, "keys": key, "values": value, "outputs": output}
-        if weights is not None:
+        if "attention" in self.keep:
+            self._guard.check_weights(layer, weights, (query.shape[-2], key.shape[-2]))
             given["attention"] = weights
             self.gaps[layer] = _measure_gap(weights, value, output)
             self._keep("allowed", layer, self._copy_mask(mask, weights))
@@ -85,39 +95,35 @@ class ForwardPass:
             allowed = torch.ones(shape, dtype=torch.bool)
             if mask is not None:
                 open_ = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-                allowed = open_[..., : shape[-1]].detach().to("cpu", copy=True)
+                open_ = open_[..., : shape[-1]].detach()
+                allowed = open_.expand(*open_.shape[:-2], *shape[-2:]).to("cpu", copy=True)
             self.run.reserve(allowed.numel())
             # With the mask in the entry, no other mask can get its id while the pass runs.
             self._masks[id(mask), shape] = (mask, allowed)
         return self._masks[id(mask), shape][1]
 
     def finish(self, output, history: History) -> Step:
-        """The finished step; `history` traces its columns to the steps before."""
-        cache = cache_state.find_cache(output, self.cache)
-        logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
+        """The finished step; `history` traces its columns to the steps before.
+
+        Raises:
+            ValueError: something in this pass could not be seen.
+        """
+        cache, n_layers = cache_state.find_cache(output, self.cache), self.opened.n_layers
+        self._guard.check_end(cache)
+        logits = _find_logits(output, self.opened.model.config)
         if "logits" in self.keep and logits is not None:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
         position_ids = self._read_positions()
-        keys, values = map(take_witness, self._widest)
-        self.run.reserve(4 * keys.numel() + 2 * values.numel())  # one of each value's two numbers
-        lineage = history.trace(
-            Pass(
-                token_ids=self.token_ids,
-                position_ids=position_ids,
-                held=self.held_before,
-                keys=keys,
-                values=values,
-            )
-        )
+        lineage = self._trace(position_ids, history)
         return Step(
             index=len(self.run),
             token_ids=self.token_ids,
             position_ids=position_ids,
             held_before=self.held_before,
             before=self.before,
-            after=cache_state.count_held(cache, self.n_layers),
-            bytes=cache_state.count_bytes(cache, self.n_layers),
-            slots=cache_state.count_slots(cache, self.n_layers),
+            after=cache_state.count_held(cache, n_layers),
+            bytes=cache_state.count_bytes(cache, n_layers),
+            slots=cache_state.count_slots(cache),
             rows_by_layer=self.rows,
             columns_by_layer=self.columns,
             pads=self._read_pads(),
@@ -127,6 +133,29 @@ class ForwardPass:
             run=self.run,
             label=self.run.label,
         )
+
+    def _trace(self, position_ids, history):
+        """Where this pass's rows and columns came from."""
+        keys, values = map(take_witness, self._entries[self._choose_witness()])
+        self.run.reserve(4 * keys.numel() + 2 * values.numel())  # one of each value's two numbers
+        now = Pass(
+            token_ids=self.token_ids,
+            position_ids=position_ids,
+            held=self.held_before,
+            keys=keys,
+            values=values,
+        )
+        return history.trace(now)
+
+    def _choose_witness(self):
+        """The layer whose keys tell where columns came from: the deepest that has no window.
+
+        It is the same in every pass: keys of two layers cannot be compared.
+        """
+        kinds = getattr(self.opened.config, "layer_types", None) or []
+        slides = [getattr(DYNAMIC_LAYER_TYPE_MAPPING.get(k), "is_sliding", False) for k in kinds]
+        full = [n for n in self._entries if n >= len(slides) or not slides[n]]
+        return max(full or self._entries)
 
     def _read_positions(self):
         """(B, Tq) int64: the positions given to attention, else those that follow the cache."""
@@ -144,6 +173,14 @@ class ForwardPass:
         if mask is None or mask.ndim != 2:
             return None
         return mask[:, : self.held_before + self.fed].cpu() == 0
+
+
+def _find_logits(output, config):
+    """(B, Tq, vocabulary) from what a forward pass gave back; None if it has none."""
+    if isinstance(output, tuple):  # with return_dict=False
+        sizes = (getattr(config, "vocab_size", None),)
+        return next((part for part in output if getattr(part, "shape", ())[-1:] == sizes), None)
+    return output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
 
 
 def _measure_gap(weights, value, output):

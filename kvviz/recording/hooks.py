@@ -1,8 +1,9 @@
 """Watch a model's attention without computing any of it.
 
-In a model of `transformers`, one function is registered through the library's own extension point:
-it calls the model's own attention and passes on what went in and what came out. A forge has one
-method for all its attention, which is wrapped in the same way.
+In a model of `transformers`, every layer asks the library's attention interface for the function
+that it calls. While a recording runs, what the interface gives is called as always, and what went
+in and came out is passed on; no setting gets a name of ours. A forge has one method for all its
+attention, which is wrapped in the same way.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-import sys
-from typing import NoReturn
 
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, eager_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+import torch
+from transformers import AttentionInterface, PreTrainedModel
+
+from kvviz.recording.refusal import refuse
+from kvviz.recording.tables import count_embeddings, find_position_limit
 
 
 def open_model(model) -> LibraryModel | ForgeModel:
@@ -25,12 +26,13 @@ def open_model(model) -> LibraryModel | ForgeModel:
         TypeError: neither a model of `transformers` nor a forge.
         ValueError: a model that cannot be recorded, or is being recorded already.
     """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile put its wrapper around
     if isinstance(model, PreTrainedModel):
         return LibraryModel(model)
     if all(hasattr(model, name) for name in ("attend", "positions", "register_forward_hook")):
         return ForgeModel(model)
     raise TypeError(
-        "record takes a model of transformers, as load_model returns it, or a Forge, and got "
+        "record takes a model of transformers, as load_model returns it, or a Forge, but got "
         f"{type(model).__name__}"
     )
 
@@ -38,51 +40,75 @@ def open_model(model) -> LibraryModel | ForgeModel:
 class LibraryModel:
     """A model of `transformers`, watched through its attention interface."""
 
+    is_forge = False
+
     def __init__(self, model):
-        self.model = model
-        config = model.config.get_text_config()
-        if model.config.is_encoder_decoder:
-            raise ValueError(
-                f"{type(model).__name__} is an encoder-decoder: record takes decoder-only models"
+        config, decoder = model.config.get_text_config(), _find_decoder(model)
+        self.model, self.config = model, config
+        self.n_layers = getattr(config, "num_hidden_layers", 0)
+        self.layers = {
+            module: module.layer_idx
+            for module in decoder.modules()
+            if getattr(module, "layer_idx", None) in range(self.n_layers)
+        }
+        self._refuse_unsupported()
+        # A text model knows the ids that its table has rows for; others may mark images by more.
+        is_text = config is model.config
+        self.n_embeddings = count_embeddings(model) if is_text else None
+        self.max_positions = find_position_limit(decoder, config)
+        self.modules = list({id(m): m for m in (model, model.base_model, decoder)}.values())
+
+    def _refuse_unsupported(self):
+        if self.model.config.is_encoder_decoder:
+            refuse(self.model, "it is an encoder-decoder, and record takes decoder-only models")
+        if not self.layers:
+            refuse(self.model, "none of its layers has a number, as a causal decoder's have")
+        if not _watched.keys().isdisjoint(self.layers):
+            _refuse_second(self.model)
+        causal = [getattr(module, "is_causal", None) for module in self.layers]
+        is_decoder = self.model.can_generate() and getattr(self.config, "is_decoder", True)
+        if False in causal and True not in causal and not is_decoder:
+            refuse(
+                self.model,
+                "it lets every token attend to those after it, and record takes causal decoders",
             )
-        if any(str(c._attn_implementation).startswith("kvviz_") for c in _list_configs(model)):
-            _refuse_second(model)
-        self.n_layers, self.vocab_size = config.num_hidden_layers, config.vocab_size
-        self.max_positions = getattr(config, "max_position_embeddings", None)
-        self.modules = list({id(m): m for m in (model, model.base_model)}.values())
 
     @contextlib.contextmanager
     def watch(self, weights: bool, notice):
         """Inside the block, call `notice` with each layer's attention, its weights if wanted."""
         before = [(config, config._attn_implementation) for config in _list_configs(self.model)]
-        current = self.model.config.get_text_config()._attn_implementation
         try:
-            self._switch(_register("eager" if weights else current or "eager", notice))
-            yield
+            if weights:
+                self._set_eager()
+            with _watch_layers(self.layers, notice, weights), _refuse_batching(self.model):
+                yield
         finally:
             for config, implementation in before:
                 config._attn_implementation = implementation
 
-    def _switch(self, name):
+    def _set_eager(self):
+        """Let the model run its own eager attention, the only kind that gives back its weights."""
         log = logging.getLogger("transformers.modeling_utils")
         level, log.level = log.level, logging.ERROR  # a model that refuses only logs it: we raise
         try:
-            self.model.set_attn_implementation(name)
+            self.model.set_attn_implementation("eager")
         finally:
             log.setLevel(level)
-        if self.model.config.get_text_config()._attn_implementation != name:
+        if self.config._attn_implementation != "eager":
             refuse(self.model)
 
 
 class ForgeModel:
     """The from-scratch decoder: all its attention goes through `attend`."""
 
+    is_forge = True
+    config = n_embeddings = max_positions = None  # a forge checks its input itself
+
     def __init__(self, model):
         if "attend" in vars(model):
             _refuse_second(model)
         self.model, self.modules = model, [model]
-        self.n_layers, self.vocab_size = model.config.n_layers, model.config.vocab_size
-        self.max_positions = model.config.max_positions
+        self.n_layers = model.config.n_layers
 
     @contextlib.contextmanager
     def watch(self, weights: bool, notice):
@@ -110,32 +136,73 @@ class ForgeModel:
             del self.model.attend, self.model.positions
 
 
-def _register(implementation, notice):
-    """Register a function in front of `implementation`, and return its name in the library."""
-    name, is_eager = f"kvviz_{implementation}", implementation == "eager"
+_watched: dict[torch.nn.Module, tuple] = {}  # attention module -> what to do with its attention
+_put_back = contextlib.ExitStack()  # undoes what the first of several recordings changed
+_get_interface = AttentionInterface.get_interface
+_ATTENTION_ARGUMENTS = ("query", "key", "value", "attention_mask")
 
-    def attention(module, query, key, value, mask, **kwargs):
-        call = _find_eager(module) if is_eager else ALL_ATTENTION_FUNCTIONS[implementation]
-        output, weights = call(module, query, key, value, mask, **kwargs)
-        rows = output.transpose(1, 2)  # the library returns (B, Tq, H, D)
-        positions, shown = kwargs.get("position_ids"), weights if is_eager else None
-        notice(module.layer_idx, query, key, value, mask, positions, rows, shown)
+
+@contextlib.contextmanager
+def _watch_layers(layers, notice, weights):
+    """Inside the block, the interface passes on the attention of these modules."""
+    try:
+        if not _watched:
+            _put_back.callback(setattr, AttentionInterface, "get_interface", _get_interface)
+            AttentionInterface.get_interface = _get_watched
+            # Compiled code would pass its layers by: inside the block, it runs as it is written.
+            _put_back.enter_context(torch.compiler.set_stance("force_eager"))
+        _watched.update((module, (layer, notice, weights)) for module, layer in layers.items())
+        yield
+    finally:
+        for module in layers:
+            _watched.pop(module, None)
+        if not _watched:
+            _put_back.close()
+
+
+def _get_watched(interface, name, default):
+    """The function that the model would have called, its attention passed on."""
+    call = _get_interface(interface, name, default)
+
+    def attention(module, *args, **kwargs):
+        output, weights = call(module, *args, **kwargs)
+        if module in _watched:
+            layer, notice, are_wanted = _watched[module]
+            given = {**dict(zip(_ATTENTION_ARGUMENTS, args, strict=False)), **kwargs}
+            query, key, value, mask = (given.get(name) for name in _ATTENTION_ARGUMENTS)
+            rows = output.transpose(1, 2)  # the library returns (B, Tq, H, D)
+            shown = weights if are_wanted else None
+            notice(layer, query, key, value, mask, given.get("position_ids"), rows, shown)
         return output, weights
 
-    AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(
-        name, eager_mask if is_eager else ALL_MASK_ATTENTION_FUNCTIONS[implementation]
-    )
-    return name
+    return attention
 
 
-def _find_eager(module):
-    """The model's own attention, from the file that defines the layer or a class it extends."""
-    for kind in type(module).__mro__:
-        function = getattr(sys.modules.get(kind.__module__), "eager_attention_forward", None)
-        if function is not None:
-            return function
-    return refuse(module)
+@contextlib.contextmanager
+def _refuse_batching(model):
+    """Inside the block, `generate_batch` says what to use instead."""
+    name = "init_continuous_batching"
+
+    def refuse_batching(*_, **__):
+        raise ValueError(
+            f"{type(model).__name__}.generate_batch is unsupported inside record: its paged cache "
+            "mixes the tokens of several sequences in one row. Use generate with a left-padded "
+            "batch, or one prompt at a time"
+        )
+
+    if not hasattr(model, name):
+        yield
+        return
+    setattr(model, name, refuse_batching)
+    try:
+        yield
+    finally:
+        delattr(model, name)
+
+
+def _find_decoder(model):
+    decoder = model.get_decoder()  # in some models, a plain module of that name
+    return decoder if isinstance(decoder, PreTrainedModel) else model.base_model
 
 
 def _list_configs(model):
@@ -158,16 +225,7 @@ def name_arguments(module, args, kwargs) -> dict:
     return {**given, **given.pop("kwargs", {})}
 
 
-def refuse(model) -> NoReturn:
-    """Raise the error for a model whose attention cannot be watched."""
-    raise ValueError(
-        f"{type(model).__name__} cannot be recorded: its attention does not go through the "
-        "library's attention interface (Llama, Mistral, GPT-2, GPT-NeoX, Gemma, Qwen and most "
-        "decoders do)"
-    )
-
-
-def _refuse_second(model) -> NoReturn:
+def _refuse_second(model):
     raise ValueError(
         f"this {type(model).__name__} is being recorded already: leave the first `with "
         "record(...)` block before you start a second"

@@ -121,15 +121,14 @@ class History:
         for sequence in range(n_sequences):
             for index in reversed(range(len(self._passes))):
                 past = self._passes[index]
-                if past.visible != now.held:
+                if past.visible < now.held:  # more than it left, where a cache was cropped since
                     continue
                 n_rows = past.token_ids.shape[0]
-                order = sorted(range(n_rows), key=lambda row: row != sequence)  # its own first
-                keys, held, visible = now.keys[sequence], now.held, now.visible
-                same = [compare_witnesses(keys, past.keys[n], held, visible) for n in order]
-                best = max(range(n_rows), key=lambda i: int(same[i].sum()))
-                if same[best].any():
-                    parents[sequence], known[sequence] = (index, order[best]), same[best]
+                for row in sorted(range(n_rows), key=lambda row: row != sequence):  # its own first
+                    same = compare_witnesses(now, now.keys[sequence], past, past.keys[row])
+                    if same.sum() > known[sequence].sum():
+                        parents[sequence], known[sequence] = (index, row), same
+                if known[sequence].all():
                     break
         return parents, known
 
@@ -138,9 +137,9 @@ class History:
         known = torch.zeros(len(parents), now.held, dtype=torch.bool)
         for sequence, parent in enumerate(parents):
             if parent is not None:
-                past = self._passes[parent[0]].values[parent[1]]
+                past = self._passes[parent[0]]
                 values = now.values[sequence, :, :1]
-                known[sequence] = compare_witnesses(values, past, now.held, now.visible)
+                known[sequence] = compare_witnesses(now, values, past, past.values[parent[1]])
         return known
 
     def _find_orders(self, now, keys_known, values_known):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 
 from kvviz import tokens
-from kvviz.arguments import is_whole
-from kvviz.recording import cache_state, hooks
+from kvviz.arguments import check_whole, is_whole
+from kvviz.recording import hooks
 from kvviz.recording.forward_pass import ForwardPass
+from kvviz.recording.input_checks import check_input
 from kvviz.recording.lineage import History
 from kvviz.recording.run import Run
 from kvviz.recording.step import KEEP
@@ -19,6 +21,11 @@ from kvviz.recording.step import KEEP
 @contextlib.contextmanager
 def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes=2**30):
     """Record every forward pass made inside the `with` block.
+
+    With `keep=()`, nothing in the model changes: the logits are the same to the bit. Only the
+    model's own eager attention gives back its weights, so it runs while "attention" is kept. It
+    differs from the faster kinds by rounding: about 1e-6 in float32, but in bfloat16 enough to
+    change a token now and then. What `torch.compile` compiled runs uncompiled inside the block.
 
     Args:
         model: a causal decoder of `transformers` whose attention goes through the library's
@@ -35,10 +42,12 @@ def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes
         Run: grows by one `Step` with each forward pass.
 
     Raises:
-        TypeError: `model` is neither a model of `transformers` nor a `Forge`.
-        ValueError: a model that cannot be recorded, a second recording inside the first, a name
-            or a layer that does not exist; inside the block, a mask that does not cover what is
-            held, or more tokens than the cache has room for or the model has positions for.
+        TypeError: `model` is neither a model of `transformers` nor a `Forge`, or `keep` is no list
+            of names; inside the block, ids that are no integers, or a cache that cannot be read.
+        ValueError: a model that cannot be recorded, a second recording inside the first, a name,
+            a layer or a limit that does not exist; inside the block, an id outside the vocabulary,
+            a mask that does not cover what is held, more tokens than the cache has room for or
+            the model has a table of positions for, or a pass with attention that cannot be seen.
         MemoryError: the recording would exceed `max_bytes`.
 
     >>> with kv.record(model, keep=("keys",), layers=[1]) as mine:
@@ -58,6 +67,7 @@ class _Recorder:
         self.opened = hooks.open_model(model)
         self.keep = _check_keep(keep)
         self.layers = _check_layers(layers, self.opened.n_layers)
+        check_whole("max_bytes", max_bytes, least=0)
         self.run = Run(tokenizer=tokenizer or tokens.find_tokenizer(model), max_bytes=max_bytes)
         self.history = History()
 
@@ -83,20 +93,29 @@ class _Recorder:
 
     def _begin(self, module, args, kwargs):
         if _under_way and _under_way[-1].recorder is self:
-            return  # the decoder inside the language model: the same forward pass
-        given = hooks.name_arguments(module, args, kwargs)
-        forward = ForwardPass(self.run, given, self.opened.n_layers, self.keep, self.layers)
-        _check_input(forward, self.opened)
-        _under_way.append(_UnderWay(self, module, forward))
+            if _under_way[-1].module is not module:
+                return  # the decoder inside the language model: the same forward pass
+            _under_way.pop()  # it was interrupted: no hook runs after that
+        forward = error = None
+        try:
+            given = hooks.name_arguments(module, args, kwargs)
+            forward = ForwardPass(self.run, given, self.opened, self.keep, self.layers)
+        except Exception as raised:
+            if not self.opened.is_forge:
+                raise
+            error = raised  # the forge may have a clearer one of its own: that goes first
+        else:
+            check_input(forward, self.opened)
+        _under_way.append(_UnderWay(self, module, forward, error))
 
     def _end(self, module, args, kwargs, output):
         if not _under_way or _under_way[-1].module is not module:
             return
-        forward = _under_way.pop().forward
+        _, _, forward, error = _under_way.pop()
         if output is None:  # the forward pass raised
             return
-        if not forward.columns:
-            hooks.refuse(self.opened.model)
+        if error is not None:
+            raise error
         self.run.append(forward.finish(output, self.history))
 
 
@@ -105,58 +124,36 @@ class _UnderWay(NamedTuple):
 
     recorder: _Recorder
     module: torch.nn.Module
-    forward: ForwardPass
+    forward: ForwardPass | None
+    error: Exception | None
 
 
 _under_way: list[_UnderWay] = []  # innermost last
 
 
 def _note_attention(*given):
-    if _under_way:
+    if _under_way and _under_way[-1].forward is not None:
         _under_way[-1].forward.note_attention(*given)
 
 
 def _check_keep(keep):
-    names = (keep,) if isinstance(keep, str) else tuple(keep)
+    names = (keep,) if isinstance(keep, str) else keep
+    if not isinstance(names, Iterable):
+        raise TypeError(f"keep takes any of {', '.join(KEEP)}, but got {keep!r}")
+    names = tuple(names)
     unknown = [name for name in names if name not in KEEP]
     if unknown:
-        raise ValueError(f"keep takes any of {', '.join(KEEP)}, and got {unknown[0]!r}")
+        raise ValueError(f"keep takes any of {', '.join(KEEP)}, but got {unknown[0]!r}")
     return names
 
 
 def _check_layers(layers, n_layers):
     if layers is None:
         return range(n_layers)
-    layers = (layers,) if isinstance(layers, int) else tuple(layers)
+    if not isinstance(layers, Iterable):
+        layers = (layers,)
+    layers = tuple(layers)
     for layer in layers:
         if not is_whole(layer) or not 0 <= layer < n_layers:
-            raise ValueError(f"this model has layers 0 to {n_layers - 1}, and got {layer!r}")
+            raise ValueError(f"this model has layers 0 to {n_layers - 1}, but got {layer!r}")
     return frozenset(layers)
-
-
-def _check_input(forward: ForwardPass, opened):
-    """Refuse what a model would take, and silently get wrong, or fail on deep inside."""
-    fed, held, mask = forward.fed, forward.held_before, forward.attention_mask
-    if mask is not None and mask.ndim == 2 and mask.shape[1] < held + fed:
-        raise ValueError(
-            f"attention_mask covers {mask.shape[1]} positions, but {held} tokens are held and "
-            f"{fed} fed: expected {held + fed}"
-        )
-    slots = cache_state.count_slots(forward.cache, opened.n_layers)
-    if slots is not None and held + fed > slots:
-        raise ValueError(
-            f"the cache has {slots} slots, {held} of them filled: {fed} more tokens do not fit"
-        )
-    if fed == opened.vocab_size and not forward.token_ids.any():
-        # An argmax over the rows of (1, 1, vocabulary) logits: one 0 for each token there is.
-        error = ValueError(
-            f"{fed} tokens fed, as many as the vocabulary has: was the argmax taken over the "
-            "wrong axis? It is the last one, dim=-1"
-        )
-        error.cause = "argmax over the wrong axis"
-        raise error
-    if opened.max_positions and held + fed > opened.max_positions:
-        raise ValueError(
-            f"{type(opened.model).__name__} knows {opened.max_positions} positions, "
-            f"but {held} tokens are held and {fed} fed"
-        )

@@ -156,7 +156,8 @@ class Run(Sequence):
         for step in self:
             numbers = (step.index, step.fed, step.visible, step.held_before, step.held_after)
             newest = quoted(self.label(int(step.token_ids[0, -1])), '"')
-            lines.append([*map(str, numbers), f"{step.bytes:,}", newest])
+            n_bytes = "not known" if step.bytes is None else f"{step.bytes:,}"
+            lines.append([*map(str, numbers), n_bytes, newest])
         if len(lines) > _SHOWN:
             middle = len(lines) - _SHOWN + 1
             lines = [*lines[: _SHOWN - 4], [f"... {middle} more ..."], *lines[-3:]]

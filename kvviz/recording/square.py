@@ -29,7 +29,8 @@ class Square:
         weights: (Tq, N) float32, NaN where the layer had no such column; None if not kept.
         masked: (Tq, N) bool, true where the mask let nothing through.
         gap: largest |weights @ values - output| over the largest |output|; NaN if not measured.
-        bytes: what the cache's tensors take after this step, all layers together.
+        bytes: what the cache's tensors take after this step, all layers together; None if that
+            isn't known.
         own_columns: the column of each row's own key; empty means the same as `row_positions`.
         value_states, value_tokens: like `column_states` and `tokens`, for the values; None where
             they are the same as the keys'.
@@ -50,7 +51,7 @@ class Square:
     held_before: int
     held_after: int
     gap: float
-    bytes: int = 0
+    bytes: int | None = 0
     own_columns: tuple[int, ...] = ()
     value_states: tuple[str, ...] | None = None
     value_tokens: tuple[str, ...] | None = None
@@ -148,6 +149,16 @@ class Square:
         shares = np.where(self.masked[row] | ~np.isfinite(weights), -1, weights)
         largest = float(shares.max())
         return None if largest < 0 else (int((shares >= largest - 1e-4).argmax()), largest)
+
+    def left_over(self, row: int) -> float | None:
+        """Share of this row's weight that no column got, but an attention sink; None if not kept.
+
+        0 where it is less than a hundredth, which rounding explains.
+        """
+        if self.weights is None:
+            return None
+        rest = 1 - float(np.nansum(self.weights[row], dtype=float))
+        return rest if rest > 0.01 else 0.0
 
     def share_before(self, start: int) -> float | None:
         """Share that the newest row gives to the columns before `start`; None if not kept."""

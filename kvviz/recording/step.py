@@ -28,7 +28,7 @@ class Step:
         token_ids, position_ids: (B, Tq) int64.
         held_before, held_after: tokens in the cache before and after this pass; 0 without a cache.
         before, after: the same for each layer that has keys and values.
-        bytes: what the tensors in the cache take after this pass.
+        bytes: what the tensors in the cache take after this pass; None if that isn't known.
         slots: how many tokens a preallocated cache has room for; None for any other.
         rows_by_layer, columns_by_layer: how many queries and keys each layer's attention saw.
         pads: (B, held before + Tq) bool, the positions that are padding; None if none was marked.
@@ -45,7 +45,7 @@ class Step:
     held_before: int
     before: dict[int, int]
     after: dict[int, int]
-    bytes: int
+    bytes: int | None
     slots: int | None
     rows_by_layer: dict[int, int]
     columns_by_layer: dict[int, int]
@@ -120,7 +120,8 @@ class Step:
         """
         self._check_layer(layer)
         n_columns = self.columns_by_layer[layer]
-        total = self.before.get(layer, 0) + self.fed
+        # A layer that holds nothing of its own attends to what another one holds.
+        total = self.before.get(layer, self.held_before) + self.fed
         positions = torch.arange(n_columns) + max(0, total - n_columns)
         return torch.where(positions < total, positions, -1)
 
@@ -142,19 +143,25 @@ class Step:
         key_order, _ = self.lineage.select_orders(sequence)
         if key_order is not None:
             return key_order.tokens.tolist()
-        return self.trace_tokens(sequence, "keys_known")
+        return self.trace_columns(sequence, "keys_known")[0]
 
-    def trace_tokens(self, sequence: int, known: str) -> list[int]:
-        """The token id in each column, if all are in order: by "keys_known" or "values_known"."""
-        ids = np.full(self.visible, -1)
+    def trace_columns(self, sequence: int, known: str) -> tuple[list[int], list[bool]]:
+        """Each column's token id, and whether this recording saw it written; in order.
+
+        `known` is "keys_known" or "values_known". A column made from an embedding has no token id.
+        """
+        ids, is_seen = np.full(self.visible, -1), np.zeros(self.visible, dtype=bool)
         step, row, is_known = self, sequence, np.ones(self.visible, dtype=bool)
         while True:  # back through the steps that left what this one read
-            own = slice(step.held_before, step.visible)
-            ids[own] = np.where(is_known[own], step.token_ids[row].numpy(), ids[own])
+            own = slice(step.held_before, len(is_known))
+            is_own = is_known[own]
+            ids[own] = np.where(is_own, step.token_ids[row].numpy()[: len(is_own)], ids[own])
+            is_seen[own] |= is_own
             parent = step.lineage.parents[row]
             if parent is None:
-                return ids.tolist()
-            is_known = is_known[: step.held_before] & getattr(step.lineage, known)[row].numpy()
+                return ids.tolist(), is_seen.tolist()
+            is_left = getattr(step.lineage, known)[row].numpy()[: len(is_known)]
+            is_known = is_known[: step.held_before] & is_left
             step, row = self.run[parent[0]], parent[1]
 
     def square(self, layer: int, head: int, sequence: int = 0) -> Square:

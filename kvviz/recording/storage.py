@@ -15,7 +15,9 @@ import numpy as np
 import torch
 
 from kvviz import files
+from kvviz.arguments import check_whole
 from kvviz.recording.lineage import Lineage, Order
+from kvviz.recording.saved_checks import check_steps
 
 VERSION = 2
 _COUNTS = ("held_before", "bytes", "slots")
@@ -42,7 +44,7 @@ def write_steps(path, steps, texts: dict[int, str], max_bytes: int) -> Path:
     """
     path = Path(path)
     if path.suffix != ".npz":
-        raise ValueError(f"a recording is saved as a .npz file, and got {path.name!r}")
+        raise ValueError(f"a recording is saved as a .npz file, but got {path.name!r}")
     arrays = {}
     for step in steps:
         arrays |= {f"{step.index}/{name}": array for name, array in _list_arrays(step)}
@@ -74,20 +76,22 @@ def read_steps(path) -> Saved:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is not a recording, or one of another version.
+        ValueError: it is not a recording, one of another version, or one whose fields do not agree.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
             if meta["kvviz"] != VERSION:
-                raise ValueError(f"expected version {VERSION}, and got {meta['kvviz']!r}")
-            tensors: list[dict[str, torch.Tensor]] = [{} for _ in meta["steps"]]
+                raise ValueError(f"expected version {VERSION}, but got {meta['kvviz']!r}")
+            tensors = {str(n): {} for n in range(len(meta["steps"]))}
             for name in file.files:
                 if name != "meta":
                     index, _, rest = name.partition("/")
-                    tensors[int(index)][rest] = torch.from_numpy(file[name])
-        steps = [_restore(*both) for both in zip(meta["steps"], tensors, strict=True)]
-        texts = {int(token): text for token, text in meta["texts"].items()}
+                    tensors[index][rest] = torch.from_numpy(file[name])
+        steps = [_restore(*both) for both in zip(meta["steps"], tensors.values(), strict=True)]
+        check_steps(steps)
+        texts = {int(token): str(text) for token, text in meta["texts"].items()}
+        check_whole("max_bytes", meta["max_bytes"], least=0)
         return Saved(steps, texts, meta["max_bytes"])
     except FileNotFoundError:
         raise

@@ -23,21 +23,22 @@ def _draw_directions(width: int) -> torch.Tensor:
     return torch.randn(width, 2, generator=torch.Generator().manual_seed(0))
 
 
-def compare_witnesses(witness, past, held: int, visible: int) -> torch.Tensor:
-    """(held,) bool: which of the columns held are as an earlier pass left them.
+def compare_witnesses(now, witness, past, past_witness) -> torch.Tensor:
+    """(held,) bool: which of the columns held before a pass are as an earlier pass left them.
 
     Args:
-        witness: (Tk, 1 or 2), of a pass with `held` columns held before it and `visible` after.
-        past: the witness of a pass that left `held` columns.
+        now, past: the two passes, each with its `visible` columns, and `held` before it.
+        witness, past_witness: of one sequence of each, (Tk, 1 or 2).
     """
+    held = now.held
     same = torch.zeros(held, dtype=torch.bool)
     # A window has the last columns only; a static cache has empty slots after the filled ones.
-    first_now = max(0, visible - len(witness))
-    first_past = max(0, held - len(past))
+    first_now = max(0, now.visible - len(witness))
+    first_past = max(0, past.visible - len(past_witness))
     first = max(first_now, first_past)
     if first < held:
-        left, right = witness[first - first_now : held - first_now], past[first - first_past :]
-        right = right[: len(left)]
+        left = witness[first - first_now : held - first_now]
+        right = past_witness[first - first_past : held - first_past]
         if torch.equal(left, right):  # the usual case, in one operation
             return torch.ones(held, dtype=torch.bool)
         scale = right.abs().max().clamp_min(1e-6)
