@@ -345,7 +345,7 @@ WRONG = {
     first_row_chosen: ("wrong row", "it is the best of row 0, and the last row is 5"),
     sampled: ("not greedy", "random numbers were drawn"),
     second_best: ("not greedy", "was chosen for position 6, but "),
-    goes_on_for_ever: ("too many tokens", "fed 97 tokens and went on, 17 were needed"),
+    goes_on_for_ever: ("endless loop", "it went on and on; it called the model 560 times"),
     prompt_for_ever: ("endless loop", "it went on and on; it called the model 560 times"),
     yields: ("yields", "return them instead"),
     awaited: ("yields", "an async function"),

@@ -13,6 +13,7 @@ from kvviz.checking.compare import Reference
 from kvviz.checking.evidence import LayerEvidence
 from kvviz.checking.mask_rules import MASK_RULES
 from kvviz.checking.query_rules import QUERY_RULES
+from kvviz.words import pluralize
 
 
 def find_cause(
@@ -62,7 +63,7 @@ def another_layers_at_once(layer: LayerEvidence):
 
 def stale_cache(layer: LayerEvidence):
     """Held at the start: what is held tells which text left it."""
-    says = f"the cache held {layer.held} token{'s' * (layer.held > 1)} before the first was fed"
+    says = f"the cache held {pluralize(layer.held, 'token')} before the first was fed"
     if layer.others is None:
         return layer.cause("stale cache", says)
     for name, whole in layer.others.items():

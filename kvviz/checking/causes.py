@@ -166,8 +166,3 @@ class Cause:
 def first_cause(rules: Iterable[Callable], evidence) -> Cause | None:
     """The first cause that a rule finds in the evidence; None if no rule applies."""
     return next((cause for rule in rules if (cause := rule(evidence))), None)
-
-
-def counted(n: int, one: str, many: str = "") -> str:
-    """`n` things in words: 1 row, 2 rows."""
-    return f"{n} {one if n == 1 else many or one + 's'}"

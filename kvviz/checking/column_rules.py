@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from kvviz.checking.causes import UNKNOWN
 from kvviz.checking.columns import (
-    count,
     find_precision,
     list_positions,
     match_columns,
@@ -15,6 +14,7 @@ from kvviz.checking.columns import (
 )
 from kvviz.checking.evidence import LayerEvidence
 from kvviz.checking.query_rules import key_at_another_position
+from kvviz.words import pluralize
 
 
 def columns_not_a_number(layer: LayerEvidence):
@@ -32,9 +32,10 @@ def unequal_lengths(layer: LayerEvidence):
     n_keys, n_values = layer.columns.keys.shape[1], layer.columns.values.shape[1]
     if n_keys != n_values:
         who = "came out of the cache" if layer.held else "reached attention"
-        says = f"{count(n_keys, 'key')} and {count(n_values, 'value')} {who}"
+        both = f"{pluralize(n_keys, 'key')} and {pluralize(n_values, 'value')}"
+        says = f"{both} {who}"
         if (past := layer.entry("pasts")) and past[0].shape[1] == past[1].shape[1]:
-            says = f"append gave attention {count(n_keys, 'key')} and {count(n_values, 'value')}"
+            says = f"append gave attention {both}"
         return layer.cause("keys and values of unequal length", says)
 
 
@@ -75,8 +76,8 @@ def past_not_appended(layer: LayerEvidence):
     columns, own = layer.columns, list(range(layer.fed_before, layer.end))
     if columns.is_paired and columns.found == own and layer.fed_before:
         if (past := layer.entry("pasts")) and past[0].shape[1] == layer.fed_before:
-            says = f"the cache returned {count(layer.fed_before, 'token')}, and attention saw only "
-            says += f"{name_positions(own)}, just fed"
+            says = f"the cache returned {pluralize(layer.fed_before, 'token')}, and attention saw "
+            says += f"only {name_positions(own)}, just fed"
             return layer.cause("past not appended", says, 0)
 
 
@@ -122,7 +123,9 @@ def columns_missing(layer: LayerEvidence):
     elif missing == list(range(len(missing))) and len(missing) < n and _slides(layer):
         name = "window nobody asked for"
     if len(columns.expected) > n and name == "write missing":  # the cache had it, attention not
-        says = f"the cache returned {count(n, 'token')}, and attention did not see {what} of them"
+        says = (
+            f"the cache returned {pluralize(n, 'token')}, and attention did not see {what} of them"
+        )
         name = "past not appended" if layer.entry("pasts") else name
     return layer.cause(name, says, missing[0])
 
@@ -153,7 +156,7 @@ def columns_repeated(layer: LayerEvidence):
     if missing := columns.missing:
         says += f", and {name_positions(missing)} not at all"
         return layer.cause("write in the wrong position", says, missing[0])
-    says += f": {count(len(columns.found), 'column')}, expected {len(columns.expected)}"
+    says += f": {pluralize(len(columns.found), 'column')}, expected {len(columns.expected)}"
     return layer.cause("written twice", says, repeated[0])
 
 
@@ -175,7 +178,7 @@ def unwritten_columns(layer: LayerEvidence):
         return None
     empty = (columns.keys == 0).all(2).all(0) & (columns.values == 0).all(2).all(0)
     if int(empty.sum()) == extra:
-        says = f"the cache returned {count(extra + expected, 'column')}, {extra} of them zeros"
+        says = f"the cache returned {pluralize(extra + expected, 'column')}, {extra} of them zeros"
         return layer.cause("empty columns", says, int(empty.nonzero()[0]))
 
 
@@ -220,7 +223,7 @@ def other_columns(layer: LayerEvidence):
     columns, n, expected = layer.columns, layer.columns.keys.shape[1], len(layer.columns.expected)
     if n != expected:
         who = "attention saw" if layer.held == layer.fed_before else "the cache held"
-        return layer.cause(UNKNOWN, f"{who} {count(n, 'column')}, expected {expected}")
+        return layer.cause(UNKNOWN, f"{who} {pluralize(n, 'column')}, expected {expected}")
     keys_differ = layer.differs(*columns.pairs[0])
     name, matched = ("key", columns.keys_of) if keys_differ else ("value", columns.values_of)
     position = columns.expected[next((i for i, column in enumerate(matched) if column != i), 0)]

@@ -102,11 +102,6 @@ def find_precision(x: Tensor) -> str | None:
     return None
 
 
-def count(n: int, word: str) -> str:
-    """A number with its word: "1 token", "2 tokens"."""
-    return f"{n} {word}{'s' * (n != 1)}"
-
-
 def name_positions(positions: list[int]) -> str:
     """Positions in words: "position 3", "positions 2 to 5", "positions 1, 4, 6"."""
     first, last = positions[0], positions[-1]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kvviz.checking.verdict import Finding
 from kvviz.recording.step import Step
+from kvviz.words import pluralize
 
 GATE = 1e-5  # largest gap allowed in float32, relative to the largest number of the right result
 SEEN = ("queries", "keys", "values", "outputs")  # what `record` must keep of every layer
@@ -96,7 +97,7 @@ def compare_tokens(ours: list[int], right: list[int], label=str, ends=()) -> Fin
         return Finding("tokens", False, f"new token {first} is {came!r}, expected {expected!r}")
     stopped = len(ours) < len(right) and ours[-1:] and ours[-1] in ends
     if len(ours) != len(right) and not stopped:
-        n = f"{len(ours)} new token{'s' * (len(ours) != 1)}"
+        n = pluralize(len(ours), "new token")
         return Finding("tokens", False, f"{n}, expected {len(right)}")
     return Finding("tokens", True, f"all {len(ours)} new tokens equal")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvviz.checking.columns import count
 from kvviz.forge import KVEntry
+from kvviz.words import pluralize
 
 CALLED = {
     "__init__": "Your cache is made by calling its class with the number of layers.",
@@ -134,7 +134,7 @@ def _has_tensor(entry) -> bool:
 def _unequal(call, layer, found, stored):
     """Keys and values of different lengths: which of them is short, and who made it so."""
     n_keys, n_values = (x.shape[2] for x in found)
-    says = f"{call} {count(n_keys, 'key')} and {count(n_values, 'value')}"
+    says = f"{call} {pluralize(n_keys, 'key')} and {pluralize(n_values, 'value')}"
     if stored is not None:
         were = tuple(x.shape[2] for x in stored)
         says += f"; update was given {were[0]} and {were[1]}"
@@ -150,7 +150,9 @@ def return_problem(method, value, arguments=()):
     if method == "append" and parts(value) is None:
         return UNEXPECTED, f"append returned {describe(value)}, expected a KVEntry", None
     if method == "append" and (lengths := [x.shape[2] for x in parts(value)])[0] != lengths[1]:
-        says = f"append returned {count(lengths[0], 'key')} and {count(lengths[1], 'value')}"
+        says = (
+            f"append returned {pluralize(lengths[0], 'key')} and {pluralize(lengths[1], 'value')}"
+        )
         return "keys and values of unequal length", says, None
     if method == "mask" and value is not None:
         if not isinstance(value, Tensor) or value.dtype != torch.bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import torch
 
-from kvviz.checking.causes import Cause, counted, first_cause
+from kvviz.checking.causes import Cause, first_cause
 from kvviz.checking.columns import match_columns
 from kvviz.checking.step_evidence import StepEvidence
+from kvviz.words import pluralize
 
 
 def find_feeding_cause(step: StepEvidence) -> Cause | None:
@@ -25,7 +26,7 @@ def find_feeding_cause(step: StepEvidence) -> Cause | None:
 def stale_cache(step: StepEvidence):
     """Before the first step of a call nothing can be held but an earlier text."""
     if step.index == 0 and step.held:
-        held = counted(step.held, "token")
+        held = pluralize(step.held, "token")
         return step.cause("stale cache", f"the cache held {held} before the prompt was fed")
 
 
@@ -33,7 +34,8 @@ def cache_never_read(step: StepEvidence):
     """The whole text, and more of it than before, with nothing held."""
     n = len(step.fed)
     if not step.held and step.n_right == n > step.reach > 0:
-        says = f"{counted(n, 'row')} were computed, and nothing was read from a cache"
+        says = f"{pluralize(n, 'row')} {'was' if n == 1 else 'were'} computed, "
+        says += "and nothing was read from a cache"
         return step.cause("cache never read", says)
 
 
@@ -41,20 +43,20 @@ def started_over(step: StepEvidence):
     """The start of the text with nothing held, after a longer part of it."""
     if not step.held and step.reach and step.n_right == len(step.fed):
         says = "the text was started over with an empty cache, after "
-        return step.cause("started over", says + counted(step.reach, "token"))
+        return step.cause("started over", says + pluralize(step.reach, "token"))
 
 
 def cache_not_passed_on(step: StepEvidence):
     """Nothing held: the cache was not passed, or not returned, or emptied. One name for these."""
     if not step.held and step.reach:
-        says = f"you fed {counted(len(step.fed), 'token')} and the cache held nothing"
+        says = f"you fed {pluralize(len(step.fed), 'token')} and the cache held nothing"
         return step.cause("cache not passed on", says)
 
 
 def cache_went_back(step: StepEvidence):
     """Fewer held than fed before: an older cache, or too much taken out. One name for both."""
     if step.held < step.reach:
-        after = f"after {counted(step.reach, 'token')} had been fed"
+        after = f"after {pluralize(step.reach, 'token')} had been fed"
         return step.cause("cache went back", f"the cache held {step.held}, {after}")
 
 
@@ -69,7 +71,9 @@ def written_twice(step: StepEvidence):
     ours = step.step.keys[layer][0][:, : step.held]
     right = step.loop.reference.whole.keys[layer][0][:, : step.reach]
     if ours.shape[1] == step.held and match_columns(ours, right).any(1).all():
-        says = f"the cache held {step.held}, after only {counted(step.reach, 'token')} had been fed"
+        says = (
+            f"the cache held {step.held}, after only {pluralize(step.reach, 'token')} had been fed"
+        )
         return step.cause("written twice", says)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from kvviz.arguments import check_whole
-from kvviz.checking.causes import UNKNOWN, Cause, counted, first_cause
+from kvviz.checking.causes import UNKNOWN, Cause, first_cause
 from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work
 from kvviz.checking.learner_code import attempt, describe_error
 from kvviz.checking.loop_evidence import LoopEvidence
@@ -25,6 +25,7 @@ from kvviz.checking.loop_watch import Watch
 from kvviz.checking.loop_work import compare_rows, describe_pace, list_remarks
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.recording.recorder import record
+from kvviz.words import pluralize
 
 LEAST_NEW = 3  # new tokens, so that two decode steps can be compared
 SECONDS = 20  # that one call of a loop may take, or ten times the plain loop
@@ -99,7 +100,7 @@ def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
     second = judged.result or _could_not_judge(judged.error)
     if second.passed:
         return verdict
-    where = f"in a second call, with a prompt of {counted(ids.shape[1], 'token')}"
+    where = f"in a second call, with a prompt of {pluralize(ids.shape[1], 'token')}"
     return replace(second, headline=f"{where}: {second.headline}")
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from kvviz.checking.cache_rules import find_cause
-from kvviz.checking.causes import UNKNOWN, Cause, counted, first_cause
+from kvviz.checking.causes import UNKNOWN, Cause, first_cause
 from kvviz.checking.feeding_rules import (
     cache_never_read,
     find_feeding_cause,
@@ -21,6 +21,7 @@ from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_work import find_growing, find_restart
 from kvviz.checking.watchdog import TimeLimitReached
+from kvviz.words import pluralize
 
 # -- a loop that returned nothing that can be compared ---------------------------------------------
 
@@ -49,7 +50,7 @@ def endless_loop(loop: LoopEvidence):
     """Only the check itself raises this."""
     if isinstance(loop.error, TimeLimitReached):
         says = str(loop.error) or "it did not end within its time"
-        calls = f"it called the model {counted(loop.watch.calls, 'time')}"
+        calls = f"it called the model {pluralize(loop.watch.calls, 'time')}"
         return Cause("endless loop", f"your loop was stopped: {says}; {calls}")
 
 
@@ -88,7 +89,7 @@ def wrong_result(loop: LoopEvidence):
             says = f"your loop returned {out.dtype} on {out.device.type}, expected whole numbers"
             return Cause("wrong result", says)
     elif isinstance(out, list | tuple):
-        got = f"a {got} of {counted(len(out), 'item')}"
+        got = f"a {got} of {pluralize(len(out), 'item')}"
     elif hasattr(out, "sequences"):
         got = f"{got}, whose .sequences are the ids"
     return Cause("wrong result", f"your loop returned {got}, expected ids of shape {expected}")
@@ -116,7 +117,7 @@ def most_fed_again(loop: LoopEvidence):
     """Taken out of the cache and fed again, a part of the text that grows with it."""
     if found := find_growing(loop):
         held, again = found
-        says = f"{again} of {counted(held, 'token')} were taken out of the cache and fed again"
+        says = f"{again} of {pluralize(held, 'token')} were taken out of the cache and fed again"
         return Cause("most fed again", f"in the last step {says}")
 
 
@@ -125,7 +126,7 @@ def went_on(loop: LoopEvidence):
     needed = loop.reference.ids.shape[1] - 1
     fed = max((step.end for step in loop.steps), default=0)
     if loop.culprit is None and fed > needed + 1:
-        says = f"your loop fed {counted(fed, 'token')} and went on, {needed} were needed"
+        says = f"your loop fed {pluralize(fed, 'token')} and went on, {needed} were needed"
         return Cause("too many tokens", says)
 
 
@@ -140,12 +141,14 @@ def wrong_number_of_tokens(loop: LoopEvidence):
     """As many as were asked for are right, or as many as it returned."""
     n_new, expected = loop.n_new, loop.reference.n_new
     if n_new < 0:
-        got = counted(loop.out.shape[1], "token")
+        got = pluralize(loop.out.shape[1], "token")
         says = f"your loop returned {got}, fewer than the prompt has"
         return Cause("wrong result", says)
     if n_new != expected:
         name = "too few tokens" if n_new < expected else "too many tokens"
-        return Cause(name, f"your loop returned {counted(n_new, 'new token')}, expected {expected}")
+        return Cause(
+            name, f"your loop returned {pluralize(n_new, 'new token')}, expected {expected}"
+        )
 
 
 def another_token_returned(loop: LoopEvidence):

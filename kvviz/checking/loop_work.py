@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvviz.checking.causes import counted
 from kvviz.checking.compare import compare_work, pace
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.checking.verdict import Finding
+from kvviz.words import pluralize
 
 
 @dataclass
@@ -83,7 +83,7 @@ def describe_pace(loop: LoopEvidence) -> str:
     if not rows:
         return pace(loop.run.rows)
     least, most = min(rows), max(rows)
-    return f"{least} to {most} rows a step" if least < most else f"{counted(most, 'row')} a step"
+    return f"{least} to {most} rows a step" if least < most else f"{pluralize(most, 'row')} a step"
 
 
 def compare_rows(loop: LoopEvidence) -> Finding:
@@ -93,9 +93,9 @@ def compare_rows(loop: LoopEvidence) -> Finding:
         return compare_work(run.rows, needed, spare=-1)
     total, most = sum(run.rows), max(step.visible for step in run)
     more = f", {needed} needed" if total > needed + 1 else ""
-    held = f"the model saw {counted(most, 'token')} at most"
+    held = f"the model saw {pluralize(most, 'token')} at most"
     return Finding(
-        "work", True, f"{describe_pace(loop)}; {counted(total, 'row')} in all{more}; {held}"
+        "work", True, f"{describe_pace(loop)}; {pluralize(total, 'row')} in all{more}; {held}"
     )
 
 
@@ -109,12 +109,12 @@ def list_remarks(loop: LoopEvidence) -> tuple[str, ...]:
         if extra == 1 and last:
             why = "the last token doesn't have to be fed"
         elif guesses := sum(step.n_stray for step in loop.steps if step.n_right):
-            why = f"{counted(guesses, 'guess', 'guesses')} turned out wrong"
-        remarks.append(f"{counted(extra, 'row')} more than needed: {why}")
+            why = f"{pluralize(guesses, 'guess', 'guesses')} turned out wrong"
+        remarks.append(f"{pluralize(extra, 'row')} more than needed: {why}")
     if (saved := loop.n_new - passes) > 0:
         remarks.append(
-            f"{counted(passes, 'pass', 'passes')} of the model for {loop.n_new} new tokens: "
-            f"{counted(saved, 'pass', 'passes')} saved"
+            f"{pluralize(passes, 'pass', 'passes')} of the model for {loop.n_new} new tokens: "
+            f"{pluralize(saved, 'pass', 'passes')} saved"
         )
     return tuple(remarks)
 

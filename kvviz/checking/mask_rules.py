@@ -9,6 +9,7 @@ import torch
 
 from kvviz.checking.causes import UNKNOWN
 from kvviz.checking.evidence import LayerEvidence
+from kvviz.words import pluralize
 
 
 def attention_of_another_kind(layer: LayerEvidence):
@@ -35,7 +36,7 @@ def mask_looks_ahead(layer: LayerEvidence):
     """Every row sees a fixed number of positions too many; with all of them, no mask at all."""
     for ahead in range(1, layer.step.fed - 1):
         if layer.gives(_ages(layer) >= -ahead):
-            says = f"each row could see {ahead} position{'s' * (ahead > 1)} after its own"
+            says = f"each row could see {pluralize(ahead, 'position')} after its own"
             return layer.cause("mask looks ahead", says, _only_row(layer))
 
 

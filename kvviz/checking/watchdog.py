@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from kvviz.checking.causes import counted
+from kvviz.words import pluralize
 
 _AGAIN = 0.1  # seconds until code that swallowed the exception is stopped once more
 
@@ -36,7 +36,7 @@ def limit_time(seconds: float):
 
 @contextlib.contextmanager
 def _limit_by_signal(seconds):
-    error = TimeLimitReached(f"it did not end within {counted(round(seconds), 'second')}")
+    error = TimeLimitReached(f"it did not end within {pluralize(round(seconds), 'second')}")
     outside, alarms = sys._getframe(), []
 
     def stop(signum, frame):

@@ -12,6 +12,7 @@ from math import ceil
 from kvviz.drawing import legend, sentences, style
 from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
+from kvviz.words import pluralize
 
 WIDEST = 160  # columns in all of a picture's squares; beyond that, only the newest are drawn
 TITLE = 38  # pixels for a title and the space around it
@@ -227,8 +228,8 @@ def _write_notes(square, start: int, wide: float, small: bool, note: str) -> lis
     if note:
         return [(line, style.QUIET) for line in _flow(note.split("; "), wide)]
     if small:
-        rows = sentences.count(len(square.real_rows), "row")
-        lines = [f"{rows}, {sentences.count(square.n_visible, 'column')}"]
+        rows = pluralize(len(square.real_rows), "row")
+        lines = [f"{rows}, {pluralize(square.n_visible, 'column')}"]
         doubt = "not to be trusted" if square.is_doubtful else ""
     else:
         lines = _flow(sentences.list_numbers(square), wide)

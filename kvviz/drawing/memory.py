@@ -15,6 +15,7 @@ from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis,
 from kvviz.drawing.marks import write
 from kvviz.drawing.names import ROW, find_clear_spots, shorten
 from kvviz.drawing.picture import Picture
+from kvviz.words import pluralize
 
 FEW = 5  # if there are more bands or failures, they aren't named
 BANDS = [style.tint(style.SERIES[1][0], share) for share in (0.66, 0.33)]
@@ -153,7 +154,7 @@ def _paint_limits(ax: Axes, budget: float | None, limit: str, crosses: dict) -> 
 def _describe(total, x, held, limit: str, failed, xlabel: str) -> str:
     n, most = len(held), total.argmax()
     when = f"{xlabel} {write_number(x[0])}" + f" to {write_number(x[-1])}" * (len(x) > 1)
-    parts = [f"{n} request{'s' * (n > 1)} over {when}"]
+    parts = [f"{pluralize(n, 'request')} over {when}"]
     parts += [f"at most {in_units(round(total[most]))} held, at {xlabel} {write_number(x[most])}"]
     fails = [
         f"{tokens.quoted(str(name))} failed at {xlabel} {write_number(at)}"

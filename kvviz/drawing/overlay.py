@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from kvviz.drawing import layout, painting, sentences, style
+from kvviz.drawing import layout, painting, style
 from kvviz.drawing.figures import pick_square
 from kvviz.drawing.picture import Picture
 from kvviz.recording.square import Square
+from kvviz.words import pluralize
 
 MOVED = 1e-3  # a cell has moved if its share of attention differs by more
 
@@ -79,10 +80,10 @@ def _describe_difference(before: Square, after: Square) -> str:
     """What the later step adds, and whether the rest is unchanged."""
     n_new = sum(p >= before.n_columns for p in after.row_positions)
     again = len(after.row_positions) - n_new
-    columns = sentences.count(after.n_columns - before.n_columns, "new cell")
-    new = f"{columns} on each of keys and values, {sentences.count(n_new, 'new row')}"
+    columns = pluralize(after.n_columns - before.n_columns, "new cell")
+    new = f"{columns} on each of keys and values, {pluralize(n_new, 'new row')}"
     if not again:
         return f"{new}; the rest was not recomputed"
     moved = _count_moved(before, after)
-    rest = f"{sentences.count(moved, 'cell')} moved" if moved else "nothing else moved"
+    rest = f"{pluralize(moved, 'cell')} moved" if moved else "nothing else moved"
     return f"{new}; {again} rows recomputed, {rest}"

@@ -9,13 +9,9 @@ from math import floor
 from kvviz import tokens
 from kvviz.count import in_units
 from kvviz.recording.square import Square
+from kvviz.words import pluralize
 
 NUMERALS = "no one two three four five six seven eight nine ten eleven twelve".split()
-
-
-def count(n: int, thing: str) -> str:
-    """`n` things: `1 key`, `9 keys`."""
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def percent(weight: float) -> int:
@@ -49,8 +45,8 @@ def write_title(square: Square, name: str | None = None, *, short: bool = False)
 def list_numbers(square: Square) -> list[str]:
     """This step's numbers, in parts: `fed 1 token`, `computed 1 row`, ..."""
     parts = [
-        f"fed {count(square.fed, 'token')}",
-        f"computed {count(len(square.row_positions), 'row')}",
+        f"fed {pluralize(square.fed, 'token')}",
+        f"computed {pluralize(len(square.row_positions), 'row')}",
     ]
     if square.n_recomputed:
         parts.append(f"{square.n_recomputed} of them recomputed")
@@ -109,7 +105,7 @@ def describe_square(square: Square, start: int = 0) -> str:
         where.insert(1, f"sequence {square.sequence}")
     n = len(square.real_rows)
     attend = "attends" if n == 1 else "attend"
-    clauses = [f"{count(n, 'row')} {attend} to {count(square.n_visible, 'column')}"]
+    clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
     if held := describe_held(square):
         clauses.append(f"the cache holds {held}")
@@ -168,7 +164,7 @@ def _written(square: Square) -> tuple[int, int]:
 
 
 def _keys_and_values(n_keys: int, n_values: int) -> str:
-    return f"{count(n_keys, 'key')} and {count(n_values, 'value')}"
+    return f"{pluralize(n_keys, 'key')} and {pluralize(n_values, 'value')}"
 
 
 def _of_each(n_keys: int, n_values: int) -> str:
@@ -190,11 +186,11 @@ def _list_unusual(square: Square) -> list[str]:
     n, parts = square.tally, []
     earlier = {"key": n["earlier"], "value": square.value_tally["earlier"]}
     if any(earlier.values()):
-        words = " and ".join(count(many, thing) for thing, many in earlier.items() if many)
+        words = " and ".join(pluralize(many, thing) for thing, many in earlier.items() if many)
         parts.append(f"{words} from an earlier prompt")
-    parts += [f"{count(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
-    parts += [f"{count(n['empty'], 'slot')} empty"] if n["empty"] else []
-    return parts + ([f"{count(n['pad'], 'column')} of padding"] if n["pad"] else [])
+    parts += [f"{pluralize(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
+    parts += [f"{pluralize(n['empty'], 'slot')} empty"] if n["empty"] else []
+    return parts + ([f"{pluralize(n['pad'], 'column')} of padding"] if n["pad"] else [])
 
 
 def _describe_orders(square: Square) -> str:

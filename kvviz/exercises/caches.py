@@ -10,6 +10,7 @@ from kvviz.checking.cache import check_cache
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_answer
 from kvviz.faults import GALLERY
 from kvviz.forge import KVCache
+from kvviz.words import pluralize
 
 _UNNAMED = {
     "X": GALLERY["keys and values in front"],
@@ -32,7 +33,7 @@ def causal_mask(function) -> Feedback:
             continue  # None: a single row may see every column
         if problem:
             return problem
-        found = f"{t} row{'s' * (t > 1)} with {start} held"
+        found = f"{pluralize(t, 'row')} with {start} held"
         shape = tuple(getattr(answer, "shape", ()))
         if shape == (t, t) and start:
             return reject(
@@ -52,7 +53,7 @@ def causal_mask(function) -> Feedback:
         if torch.equal(answer, columns <= rows - start):
             sees, should = int(answer[0].sum()), start + 1
             return reject(
-                f"{found}: the first new query sees {sees} key{'s' * (sees != 1)} and should see "
+                f"{found}: the first new query sees {pluralize(sees, 'key')} and should see "
                 f"{should}. The triangle belongs at the bottom right."
             )
         row, column = (answer != right).nonzero()[0].tolist()

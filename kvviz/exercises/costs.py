@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from kvviz import count, progress
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer
+from kvviz.words import pluralize
 
 # Published sizes. The last model's heads are wider than hidden_size / num_attention_heads.
 _SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
@@ -71,7 +72,7 @@ def price(function) -> Feedback:
         (case, f) for case, f in zip(cases, factors, strict=True) if not isclose(f, 1)
     )
     return reject(
-        f"{case.model}, {case.tokens} token{'s' * (case.tokens > 1)}, batch_size "
+        f"{case.model}, {pluralize(case.tokens, 'token')}, batch_size "
         f"{case.batch_size}, bytes_per_number {case.bytes_per_number}: your answer is {factor:.3g} "
         "times what the tensors take. Which factor is missing, or one too many?"
     )

@@ -63,7 +63,7 @@ class LibraryModel:
             refuse(self.model, "it is an encoder-decoder, and record takes decoder-only models")
         if not self.layers:
             refuse(self.model, "none of its layers has a number, as a causal decoder's have")
-        if not _watched.keys().isdisjoint(self.layers):
+        if any(_find_watch(module) for module in self.layers):
             _refuse_second(self.model)
         causal = [getattr(module, "is_causal", None) for module in self.layers]
         is_decoder = self.model.can_generate() and getattr(self.config, "is_decoder", True)
@@ -136,7 +136,18 @@ class ForgeModel:
             del self.model.attend, self.model.positions
 
 
-_watched: dict[torch.nn.Module, tuple] = {}  # attention module -> what to do with its attention
+class _Watch:
+    """What to do with the attention of one layer, and of every copy of it made meanwhile."""
+
+    def __init__(self, layer, notice, weights):
+        self.layer, self.notice, self.weights, self.is_on = layer, notice, weights, True
+
+    def __deepcopy__(self, memo):
+        return self  # a copy of the model is recorded with it
+
+
+_WATCH = "_kvviz_watch"  # an attribute of the modules that are watched
+_active: set[_Watch] = set()
 _put_back = contextlib.ExitStack()  # undoes what the first of several recordings changed
 _get_interface = AttentionInterface.get_interface
 _ATTENTION_ARGUMENTS = ("query", "key", "value", "attention_mask")
@@ -146,18 +157,28 @@ _ATTENTION_ARGUMENTS = ("query", "key", "value", "attention_mask")
 def _watch_layers(layers, notice, weights):
     """Inside the block, the interface passes on the attention of these modules."""
     try:
-        if not _watched:
+        if not _active:
             _put_back.callback(setattr, AttentionInterface, "get_interface", _get_interface)
             AttentionInterface.get_interface = _get_watched
             # Compiled code would pass its layers by: inside the block, it runs as it is written.
             _put_back.enter_context(torch.compiler.set_stance("force_eager"))
-        _watched.update((module, (layer, notice, weights)) for module, layer in layers.items())
+        for module, layer in layers.items():
+            watch = _Watch(layer, notice, weights)
+            setattr(module, _WATCH, watch)
+            _active.add(watch)
         yield
     finally:
         for module in layers:
-            _watched.pop(module, None)
-        if not _watched:
+            if watch := vars(module).pop(_WATCH, None):
+                watch.is_on = False  # a copy of the module keeps it
+                _active.discard(watch)
+        if not _active:
             _put_back.close()
+
+
+def _find_watch(module) -> _Watch | None:
+    watch = vars(module).get(_WATCH)
+    return watch if watch is not None and watch.is_on else None
 
 
 def _get_watched(interface, name, default):
@@ -166,13 +187,14 @@ def _get_watched(interface, name, default):
 
     def attention(module, *args, **kwargs):
         output, weights = call(module, *args, **kwargs)
-        if module in _watched:
-            layer, notice, are_wanted = _watched[module]
+        if watch := _find_watch(module):
             given = {**dict(zip(_ATTENTION_ARGUMENTS, args, strict=False)), **kwargs}
             query, key, value, mask = (given.get(name) for name in _ATTENTION_ARGUMENTS)
             rows = output.transpose(1, 2)  # the library returns (B, Tq, H, D)
-            shown = weights if are_wanted else None
-            notice(layer, query, key, value, mask, given.get("position_ids"), rows, shown)
+            shown = weights if watch.weights else None
+            watch.notice(
+                watch.layer, query, key, value, mask, given.get("position_ids"), rows, shown
+            )
         return output, weights
 
     return attention

@@ -6,6 +6,7 @@ import torch
 
 from kvviz.recording import cache_state
 from kvviz.recording.forward_pass import ForwardPass
+from kvviz.words import pluralize
 
 
 def check_input(forward: ForwardPass, opened):
@@ -48,13 +49,14 @@ def _check_room(forward, opened):
     fed, held, mask = forward.fed, forward.held_before, forward.attention_mask
     if mask is not None and mask.ndim == 2 and mask.shape[1] < held + fed:
         raise ValueError(
-            f"attention_mask covers {mask.shape[1]} positions, but {held} tokens are held and "
-            f"{fed} fed: expected {held + fed}"
+            f"attention_mask covers {pluralize(mask.shape[1], 'position')}, but "
+            f"{pluralize(held, 'token')} held and {fed} fed take {held + fed}"
         )
     slots = cache_state.count_slots(forward.cache)
     if slots is not None and held + fed > slots:
         raise ValueError(
-            f"the cache has {slots} slots, {held} of them filled: {fed} more tokens do not fit"
+            f"the cache has {pluralize(slots, 'slot')}, {held} of them filled, and "
+            f"{pluralize(fed, 'more token')} can't fit"
         )
     if opened.max_positions and held + fed > opened.max_positions:
         raise ValueError(

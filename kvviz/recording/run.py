@@ -11,6 +11,7 @@ from kvviz.count import in_units
 from kvviz.recording.step import Step
 from kvviz.recording.storage import read_steps, write_steps
 from kvviz.tokens import piece, quoted
+from kvviz.words import pluralize
 
 _COLUMNS = ("step", "fed", "visible", "held before", "held after", "bytes", "newest")
 _SHOWN = 12  # steps in a table before the middle is left out
@@ -164,7 +165,7 @@ class Run(Sequence):
         return lines
 
     def _summarize(self):
-        steps = f"{len(self)} step{'s' * (len(self) != 1)}"
+        steps = pluralize(len(self), "step")
         return f"{steps}, {self.positions:,} positions computed, {self.cells:,} cells of the square"
 
     def __repr__(self):

@@ -11,6 +11,7 @@ import traitlets
 from kvviz import count
 from kvviz.arguments import check_whole
 from kvviz.drawing import charts, picture
+from kvviz.words import pluralize
 
 PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes per number
 
@@ -55,7 +56,7 @@ class MemoryPanel(widgets.VBox):
     def sentence(self) -> str:
         """What the picture shows, in words."""
         many = "1 conversation" if self.batch_size == 1 else f"{self.batch_size:,} conversations"
-        of = f"{many} of {self.tokens:,} token{'s' * (self.tokens != 1)} in {self.precision}"
+        of = f"{many} of {pluralize(self.tokens, 'token')} in {self.precision}"
         sentence = f"{of}: the cache holds {count.in_units(self.bytes)}"
         if not self._weights:
             return sentence
