@@ -271,7 +271,7 @@ def test_an_endless_loop_is_stopped(llama, impatient, loop):
     start = time.monotonic()
     verdict = judge(loop, llama, small.prompt(6))
     assert verdict.cause == "endless loop" and "within 1 second;" in verdict.headline
-    assert "called the model 0 times" in verdict.headline and time.monotonic() - start < 10
+    assert "called the model 0 times" in verdict.headline and time.monotonic() - start < 60
 
 
 def test_an_endless_loop_is_stopped_outside_the_main_thread(llama, impatient):

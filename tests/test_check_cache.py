@@ -314,7 +314,7 @@ def test_a_check_ends_in_any_case(kind, where, monkeypatch):
     monkeypatch.setattr(cache_room, "SECONDS", 1.5)
     started = time.monotonic()
     verdict = judge_cache(_small(), kind, Forge)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert verdict.cause == "does not end" and not verdict.passed
     assert verdict.headline.startswith(f"still running after 1.5 seconds, {where}"), verdict
 

@@ -115,7 +115,7 @@ def test_counts_of_two_thousand_tokens_grow_by_bounded_bytes_and_can_be_printed_
     assert kept < 12_000  # three numbers a column, in every step
     assert growth < 24_000
     assert counted.said == (
-        "1001 steps, 2,000 positions computed, 2,001,000 cells of the square run.npz 1001"
+        "1,001 steps, 2,000 positions computed, 2,001,000 cells of the square run.npz 1001"
     )
 
 
