@@ -82,7 +82,7 @@ def test_a_new_key_in_front_has_its_value_behind():
     assert drawn.token_of(0) == " that"
     said = describe_square(drawn)
     assert "; 6 keys and 6 values read from the cache, 1 of each written; " in said
-    assert "; keys and values stand in different orders, the new key in column 0 " in said
+    assert "; keys and values are in different orders, the new key in column 0 " in said
     assert "and the new value in column 6; ' that' attends most to " in said
     assert "keys and values in different orders" in list_numbers(drawn)
 

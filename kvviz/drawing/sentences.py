@@ -194,7 +194,7 @@ def _list_unusual(square: Square) -> list[str]:
 
 
 def _describe_orders(square: Square) -> str:
-    words = "keys and values stand in different orders"
+    words = "keys and values are in different orders"
     key, value = square.written("keys"), square.written("values")
     if len(key) == len(value) == 1:
         words += f", the new key in column {key[0]} and the new value in column {value[0]}"

@@ -159,7 +159,7 @@ _MISTAKES = (
         _hidden_size,
         "the cache doesn't hold hidden_size numbers: count the key/value heads, each head_dim wide",
     ),
-    _Mistake(_keys_alone, "half of what is held: there are keys and there are values"),
+    _Mistake(_keys_alone, "that is half the cache: there are keys and there are values"),
     _Mistake(
         _divided_width,
         "right only where the query heads' widths add up to hidden_size, which they don't have to: "

@@ -99,7 +99,7 @@ class Square:
 
     @property
     def has_two_orders(self) -> bool:
-        """Whether keys and values stand in different orders."""
+        """Whether keys and values are in different orders."""
         states = self.states_of("values")
         same_counts = self.tally == self.value_tally
         return bool(self.moved_values) or (same_counts and states != self.column_states)
