@@ -509,3 +509,13 @@ def test_without_a_sink_no_weight_is_left_over(llama):
     with record(llama, keep=()) as run:
         llama(small.prompt(6))
     assert run[0].square(1, 0).left_over(0) is None
+
+
+def test_which_attention_ran_is_in_the_data():
+    model, ids = small.llama(), small.prompt(5)
+    setting = model.config._attn_implementation
+    for keep, ran in ((("attention",), "eager"), ((), setting)):
+        with record(model, keep=keep) as run, torch.no_grad():
+            model(ids)
+        assert run[0].implementation == run[0].square(0, 0).implementation == ran
+    assert setting == "sdpa" == model.config._attn_implementation

@@ -35,6 +35,7 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
         own_columns=tuple(own.tolist()),
         value_tokens=None if values == keys else values[0],
         value_states=None if values == keys else values[1],
+        implementation=step.implementation,
     )
 
 

@@ -128,6 +128,7 @@ class ForwardPass:
             columns_by_layer=self.columns,
             pads=self._read_pads(),
             gaps=self.gaps,
+            implementation=self.opened.implementation,
             kept=self.kept,
             lineage=lineage,
             run=self.run,

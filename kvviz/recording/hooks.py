@@ -15,7 +15,7 @@ import logging
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
-from kvviz.recording.refusal import refuse
+from kvviz.recording.refusal import refuse, refuse_batching, refuse_second
 from kvviz.recording.tables import count_embeddings, find_position_limit
 
 
@@ -64,7 +64,7 @@ class LibraryModel:
         if not self.layers:
             refuse(self.model, "none of its layers has a number, as a causal decoder's have")
         if any(_find_watch(module) for module in self.layers):
-            _refuse_second(self.model)
+            refuse_second(self.model)
         causal = [getattr(module, "is_causal", None) for module in self.layers]
         is_decoder = self.model.can_generate() and getattr(self.config, "is_decoder", True)
         if False in causal and True not in causal and not is_decoder:
@@ -73,6 +73,11 @@ class LibraryModel:
                 "it lets every token attend to those after it, and record takes causal decoders",
             )
 
+    @property
+    def implementation(self) -> str:
+        """The name of the attention that runs now."""
+        return self.config._attn_implementation or "eager"
+
     @contextlib.contextmanager
     def watch(self, weights: bool, notice):
         """Inside the block, call `notice` with each layer's attention, its weights if wanted."""
@@ -80,7 +85,7 @@ class LibraryModel:
         try:
             if weights:
                 self._set_eager()
-            with _watch_layers(self.layers, notice, weights), _refuse_batching(self.model):
+            with _watch_layers(self.layers, notice, weights), refuse_batching(self.model):
                 yield
         finally:
             for config, implementation in before:
@@ -101,12 +106,12 @@ class LibraryModel:
 class ForgeModel:
     """The from-scratch decoder: all its attention goes through `attend`."""
 
-    is_forge = True
+    is_forge, implementation = True, "forge"
     config = n_embeddings = max_positions = None  # a forge checks its input itself
 
     def __init__(self, model):
         if "attend" in vars(model):
-            _refuse_second(model)
+            refuse_second(model)
         self.model, self.modules = model, [model]
         self.n_layers = model.config.n_layers
 
@@ -200,28 +205,6 @@ def _get_watched(interface, name, default):
     return attention
 
 
-@contextlib.contextmanager
-def _refuse_batching(model):
-    """Inside the block, `generate_batch` says what to use instead."""
-    name = "init_continuous_batching"
-
-    def refuse_batching(*_, **__):
-        raise ValueError(
-            f"{type(model).__name__}.generate_batch is unsupported inside record: its paged cache "
-            "mixes the tokens of several sequences in one row. Use generate with a left-padded "
-            "batch, or one prompt at a time"
-        )
-
-    if not hasattr(model, name):
-        yield
-        return
-    setattr(model, name, refuse_batching)
-    try:
-        yield
-    finally:
-        delattr(model, name)
-
-
 def _find_decoder(model):
     decoder = model.get_decoder()  # in some models, a plain module of that name
     return decoder if isinstance(decoder, PreTrainedModel) else model.base_model
@@ -245,10 +228,3 @@ def name_arguments(module, args, kwargs) -> dict:
     """All arguments of a call of `module`, by name."""
     given = inspect.signature(type(module).forward).bind_partial(module, *args, **kwargs).arguments
     return {**given, **given.pop("kwargs", {})}
-
-
-def _refuse_second(model):
-    raise ValueError(
-        f"this {type(model).__name__} is being recorded already: leave the first `with "
-        "record(...)` block before you start a second"
-    )

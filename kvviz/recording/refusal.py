@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NoReturn
 
 from kvviz.recording import cache_state
@@ -14,6 +15,36 @@ def refuse(model, reason: str | None = None) -> NoReturn:
         "GPT-2, GPT-NeoX, Gemma, Qwen and most decoders do)"
     )
     raise ValueError(f"{type(model).__name__} cannot be recorded: {reason}")
+
+
+def refuse_second(model) -> NoReturn:
+    """Raise the error for a model that is being recorded already."""
+    raise ValueError(
+        f"this {type(model).__name__} is being recorded already: leave the first `with "
+        "record(...)` block before you start a second"
+    )
+
+
+@contextlib.contextmanager
+def refuse_batching(model):
+    """Inside the block, `generate_batch` says what to use instead."""
+    name = "init_continuous_batching"
+
+    def refuse_call(*_, **__):
+        raise ValueError(
+            f"{type(model).__name__}.generate_batch is unsupported inside record: its paged cache "
+            "mixes the tokens of several sequences in one row. Use generate with a left-padded "
+            "batch, or one prompt at a time"
+        )
+
+    if not hasattr(model, name):
+        yield
+        return
+    setattr(model, name, refuse_call)
+    try:
+        yield
+    finally:
+        delattr(model, name)
 
 
 class Guard:

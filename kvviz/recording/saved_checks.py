@@ -80,6 +80,8 @@ def _check_counts(index, fields, sizes):
     _expect(n_bytes != 0 or not any(fields["after"].values()), index, "bytes", n_bytes)
     fits = slots is None or (is_whole(slots) and sizes.visible <= slots <= most)
     _expect(fits, index, "slots", slots)
+    implementation = fields["implementation"]
+    _expect(isinstance(implementation, str), index, "implementation", implementation)
     rows, columns = fields["rows_by_layer"], fields["columns_by_layer"]
     _expect(rows and rows.keys() == columns.keys(), index, "rows_by_layer", rows)
     for name, counted, limit in (("rows", rows, sizes.visible), ("columns", columns, most)):

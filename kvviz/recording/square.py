@@ -34,6 +34,8 @@ class Square:
         own_columns: the column of each row's own key; empty means the same as `row_positions`.
         value_states, value_tokens: like `column_states` and `tokens`, for the values; None where
             they are the same as the keys'.
+        implementation: which attention ran; see `Step`. In 16 bits, "eager" can round a score
+            otherwise than "sdpa", and another token can come out.
     """
 
     step: int
@@ -55,6 +57,7 @@ class Square:
     own_columns: tuple[int, ...] = ()
     value_states: tuple[str, ...] | None = None
     value_tokens: tuple[str, ...] | None = None
+    implementation: str | None = None
 
     # -- columns -----------------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ class Step:
         rows_by_layer, columns_by_layer: how many queries and keys each layer's attention saw.
         pads: (B, held before + Tq) bool, the positions that are padding; None if none was marked.
         gaps: layer -> largest |weights @ values - output|, relative to the largest |output|.
+        implementation: which attention ran: "eager" where attention is kept, else the model's
+            own setting, such as "sdpa"; "forge" in a forge.
         kept: name -> layer -> float32 tensor; see `record`.
         lineage: where its rows and columns came from.
         run: the steps of this recording.
@@ -51,6 +53,7 @@ class Step:
     columns_by_layer: dict[int, int]
     pads: torch.Tensor | None
     gaps: dict[int, float]
+    implementation: str
     kept: dict[str, dict[int, torch.Tensor]]
     lineage: Lineage
     run: Sequence[Step]

@@ -20,7 +20,7 @@ from kvviz.recording.lineage import Lineage, Order
 from kvviz.recording.saved_checks import check_steps
 
 VERSION = 2
-_COUNTS = ("held_before", "bytes", "slots")
+_COUNTS = ("held_before", "bytes", "slots", "implementation")
 _COUNTS_BY_LAYER = ("before", "after", "gaps", "rows_by_layer", "columns_by_layer")
 _TENSORS = ("token_ids", "position_ids", "pads")
 _LINEAGE_TENSORS = ("keys_known", "values_known", "recomputed")
