@@ -1,5 +1,8 @@
 """Learn the KV cache from your own runs: record a loop, draw it, count it, check it.
 
+The examples in docstrings start from `import torch, kvviz as kv`; `model`, a small random decoder;
+`ids`, a prompt of six tokens; and two recordings of five steps, `run` with a cache and `uncached`.
+
 Importing this package loads neither torch nor transformers: each name is loaded on first use.
 """
 

@@ -40,6 +40,8 @@ def check_folder(path) -> Path:
     'notes.txt'
     """
     path = Path(path)
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(f"{path}: expected the name of a file, but this is a folder")
     if not (folder := path.parent).is_dir():
         raise FileNotFoundError(f"{path}: expected a folder to write into, but {folder} isn't one")
     return path

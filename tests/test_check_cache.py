@@ -75,8 +75,8 @@ def test_keys_may_be_kept_before_rotation_where_attend_rotates_them():
 
 
 def test_what_was_tried_is_said():
-    tried = "tried with at most 90 tokens held, after a prompt of the same length, with two caches "
-    tried += "in turn, and with a batch of two"
+    tried = "tried with at most 90 tokens held, after another prompt of the same length, "
+    tried += "with two caches in turn, and with a batch of two"
     assert check_cache().remarks == (tried,)
     long = "tried with at most 96 tokens held"
     assert check_cache(ids=small.prompt(85)).remarks[0].startswith(long)

@@ -536,3 +536,11 @@ if __name__ == "__main__":
     BASELINE.mkdir(exist_ok=True)
     for name in sys.argv[1:] or LOOKS:
         (BASELINE / f"{name}.png").write_bytes(LOOKS[name]().png(sharpness=1))
+
+
+@pytest.mark.parametrize("name", ["", "step.svg", "step"])
+def test_a_picture_is_saved_as_a_png_only(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="expected a name that ends in .png"):
+        kv.draw_bars({"a": 1}, title="t").save(name)
+    assert list(tmp_path.iterdir()) == []

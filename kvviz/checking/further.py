@@ -33,8 +33,8 @@ def try_further(trial, verdict: Verdict) -> Verdict:
         return replace(
             found, headline=headline, findings=(*verdict.findings, finding), gaps=verdict.gaps
         )
-    says = f"tried with at most {trial.right.further.fed} tokens held, after a prompt of the "
-    says += "same length, with two caches in turn, and with a batch of two"
+    says = f"tried with at most {trial.right.further.fed} tokens held, after another prompt "
+    says += "of the same length, with two caches in turn, and with a batch of two"
     if verdict.findings[2].passed is None:
         says += "; forward never calls attend, so keys and values are not compared"
     return replace(verdict, remarks=(*verdict.remarks, says))

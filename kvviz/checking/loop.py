@@ -106,18 +106,18 @@ def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
 
 def _judge_second_call(loop, model, ids, tokenizer) -> Verdict:
     reference = uncached_reference(model, ids, LEAST_NEW)
-    return _judge_call(loop, model, reference, tokenizer, is_second=True)
+    return _judge_call(loop, model, reference, tokenizer)
 
 
-def _judge_call(loop, model, reference, tokenizer, is_second=False) -> Verdict:
+def _judge_call(loop, model, reference, tokenizer) -> Verdict:
     """Run the loop once and judge it; a small difference is held against a right loop's."""
     evidence = _record(loop, model, reference, tokenizer)
-    judged = attempt(_judge, evidence, model, is_second)
+    judged = attempt(_judge, evidence, model)
     verdict, gate = judged.result or _could_not_judge(judged.error), reference.gate
     if verdict.passed or not gate < max(verdict.gaps.values(), default=0) < 100 * gate:
         return verdict
     wider = replace(reference, gate=max(gate, 4 * _measure_rounding(model, reference)))
-    return _judge(replace(evidence, reference=wider), model, is_second)
+    return _judge(replace(evidence, reference=wider), model)
 
 
 def _could_not_judge(error: BaseException) -> Verdict:
@@ -166,22 +166,19 @@ def _random_state() -> tuple:
 
 
 @torch.no_grad()
-def _judge(loop: LoopEvidence, model, is_second: bool) -> Verdict:
-    """Compare everything that a loop gave; look for a cause where something differs.
-
-    In a second call the number of tokens does not count: a text may end early.
-    """
+def _judge(loop: LoopEvidence, model) -> Verdict:
+    """Compare everything that a loop gave; look for a cause where something differs."""
     if cause := first_cause(RESULT_RULES, loop):
         return Verdict.from_cause(cause)
-    tokens = _compare_tokens(loop, model, is_second)
+    tokens = _compare_tokens(loop, model)
     passed = tokens.passed and loop.is_supported and not first_cause(WORK_RULES, loop)
     logits = loop.compare_logits(only_right=passed)
     entries = loop.compare_entries(only_right=passed)
-    until = "" if loop.n_equal == loop.out.shape[1] else " before the first different token"
+    which = "" if passed else " that was fed the right tokens"
     findings = [
         tokens,
-        logits.finding("logits", f"every step{until}"),
-        entries.finding("keys and values", f"every layer and position{until}"),
+        logits.finding("logits", f"every step{which}"),
+        entries.finding("keys and values", f"every layer and position{which}"),
     ]
     if passed and not logits.count:
         findings[1] = Finding("logits", None, "not seen; the last hidden states are equal")
@@ -205,15 +202,13 @@ def _judge(loop: LoopEvidence, model, is_second: bool) -> Verdict:
 WORK_RULES = (restarted, most_fed_again)
 
 
-def _compare_tokens(loop: LoopEvidence, model, is_second: bool) -> Finding:
+def _compare_tokens(loop: LoopEvidence, model) -> Finding:
     p, ids = loop.reference.n_prompt, loop.reference.ids
     if loop.n_equal < p:
         return Finding("tokens", False, "the result doesn't begin with the prompt")
     ends = model.generation_config.eos_token_id if model.generation_config else None
     ends = ends if isinstance(ends, list) else [ends]
     ours, right = loop.out[0, p:].tolist(), ids[0, p:].tolist()
-    if is_second:
-        ours, right = ours[: len(right)], right[: len(ours)]
     return compare_tokens(ours, right, loop.run.label, ends)
 
 

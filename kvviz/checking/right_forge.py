@@ -45,7 +45,12 @@ class RightForge:
         earlier = torch.randint(vocab, (1, N_EARLIER), generator=seeded)
         ids = torch.randint(vocab, (1, 6), generator=seeded) if ids is None else ids
         check_prompt(ids)
-        p = ids.shape[1]
+        p, most = ids.shape[1], self.forge.config.max_positions
+        if p + n_new - 1 > most:  # the last new token is not fed
+            raise ValueError(
+                f"n_new: with {n_new} new tokens after {p}, expected at most {most} tokens, held "
+                f"and fed, got {p + n_new - 1}"
+            )
         for _ in range(n_new):
             ids = torch.cat([ids, self.forge(ids)[:, -1:].argmax(-1)], dim=1)
         self.text = ids[:, :-1]  # the last token is not fed

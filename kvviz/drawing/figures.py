@@ -161,7 +161,7 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
     if isinstance(run, Square):
         return run
     if not isinstance(run, Sequence) or isinstance(run, str):
-        raise TypeError(f"expected a recording made by kv.record, but got {run!r}")
+        raise TypeError(f"expected a recording made by kv.record, but got {type(run).__name__}")
     step, head = check_whole("step", step), check_whole("head", head)
     sequence = check_whole("sequence", sequence)
     if not 0 <= step < len(run):

@@ -42,8 +42,9 @@ def record(model, tokenizer=None, *, keep=("attention",), layers=None, max_bytes
         Run: grows by one `Step` with each forward pass.
 
     Raises:
-        TypeError: `model` is neither a model of `transformers` nor a `Forge`, or `keep` is no list
-            of names; inside the block, ids that are no integers, or a cache that cannot be read.
+        TypeError: `model` is neither a model of `transformers` nor a `Forge`, `tokenizer` no
+            tokenizer, or `keep` no list of names; inside the block, ids that are no integers, or a
+            cache that cannot be read.
         ValueError: a model that cannot be recorded, a second recording inside the first, a name,
             a layer or a limit that does not exist; inside the block, an id outside the vocabulary,
             a mask that does not cover what is held, more tokens than the cache has room for or
@@ -68,6 +69,11 @@ class _Recorder:
         self.keep = _check_keep(keep)
         self.layers = _check_layers(layers, self.opened.n_layers)
         check_whole("max_bytes", max_bytes, least=0)
+        if tokenizer is not None and not hasattr(tokenizer, "decode"):
+            raise TypeError(
+                "tokenizer: expected one of transformers, as load_model returns it, but got "
+                f"{type(tokenizer).__name__}"
+            )
         self.run = Run(tokenizer=tokenizer or tokens.find_tokenizer(model), max_bytes=max_bytes)
         self.history = History()
 
