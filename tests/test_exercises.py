@@ -53,6 +53,8 @@ def test_describe_solved(runs):
         (lambda s: (s.fed, s.fed, s.held_before + s.fed - 1), "visible, which is the number fed"),
         (lambda s: (s.fed, s.held_before, s.held_before + s.fed - 1), "It sees its own token too"),
         (lambda s: (s.fed, s.held_before + s.fed, s.held_before + s.fed), "count from 0"),
+        (lambda s: (s.fed, s.held_before + 1, s.held_before), "counts one of the 6 tokens fed"),
+        (lambda s: (s.fed, s.held_before + s.fed, s.held_before), "The newest is the last of them"),
         (lambda s: (1, s.held_before + s.fed, s.held_before + s.fed - 1), "fed isn't 1"),
         (lambda s: s.fed, "three numbers, (fed, visible, position)"),
         (lambda s: ("6", "6", "5"), "three numbers"),

@@ -44,6 +44,16 @@ def describe(function, *runs) -> Feedback:
                 f"{where}: you say {answer[1]} visible, but the newest row has {step.visible} "
                 "columns. It sees its own token too."
             )
+        if answer[1] == step.held_before + 1 and step.fed > 1:
+            return reject(
+                f"{where}: you say {answer[1]} visible, which counts one of the {step.fed} tokens "
+                "fed. The newest row sees all of them."
+            )
+        if answer[:2] == right[:2] and answer[2] == step.held_before and step.fed > 1:
+            return reject(
+                f"{where}: position {answer[2]} is where the first of the {step.fed} tokens fed "
+                "sits. The newest is the last of them."
+            )
         if answer[:2] == right[:2] and answer[2] == right[2] + 1:
             return reject(f"{where}: position {answer[2]} counts from 1. Positions count from 0.")
         names = ("fed", "visible", "position")
