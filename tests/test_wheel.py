@@ -66,8 +66,8 @@ def used(wheel, tmp_path_factory):
     with open(f"{paths['purelib']}/others.pth", "w") as others:
         others.write("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index"]
-    run([*pip, "--quiet", str(wheel)])
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    run([*pip, "--quiet", "--ignore-installed", str(wheel)], env=environment)
     printed = run([python, "-I", "-c", USE], cwd=folder, env=environment)
     return folder, json.loads(printed.splitlines()[-1])
 
