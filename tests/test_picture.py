@@ -13,6 +13,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pytest
+import torch
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
@@ -544,3 +545,28 @@ def test_a_picture_is_saved_as_a_png_only(name, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="expected a name that ends in .png"):
         kv.draw_bars({"a": 1}, title="t").save(name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: kv.draw_curves(torch.arange(3).bfloat16(), {1: torch.ones(3).bfloat16()}, title=""),
+        lambda: kv.draw_curves(range(3), {"y": torch.ones(3, requires_grad=True)}, title="a"),
+        lambda: kv.draw_curves(range(3), {"y" * 10_000: [1, 2, 3]}, title="a"),
+        lambda: kv.draw_bars({"y" * 10_000: 1, 2: torch.tensor(2.0).half()}, title="a"),
+        lambda: kv.draw_bars({"y\ud800": 1}, title="half a pair: \ud800"),
+        lambda: kv.draw_column(torch.rand(2, 3).bfloat16(), title="a"),
+        lambda: kv.draw_memory({1: torch.tensor([1, 2]).bfloat16()}, title="a"),
+    ],
+    ids=range(7),
+)
+def test_any_numbers_and_any_names_are_drawn(draw):
+    picture = draw()
+    assert picture.png() and picture._repr_mimebundle_()[0]["text/html"].encode()
+
+
+def test_no_numbers_are_one_clear_error():
+    with pytest.raises(ValueError, match="curves: expected {name: numbers}, but got list"):
+        kv.draw_curves(range(3), [1, 2, 3], title="a")
+    with pytest.raises(ValueError, match="'y': expected numbers, but got str"):
+        kv.draw_curves(range(3), {"y": "abc"}, title="a")

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
+from kvviz.drawing.inputs import shorten, shorten_names, to_numbers
 from kvviz.drawing.marks import write
 from kvviz.drawing.names import spread_out
 from kvviz.drawing.picture import Picture
@@ -40,13 +41,14 @@ def draw_curves(
     >>> kv.draw_curves([0, 1, 2], {"cached": [6, 1, 1]}, title="Rows", xlabel="step")
     Rows: cached goes from 6 to 1; over step 0 to 2
     """
-    x = np.asarray(x)
-    lines = {name: np.asarray(y, dtype=float) for name, y in curves.items()}
+    x = to_numbers("x", list(x) if isinstance(x, range) else x)
+    curves = shorten_names("curves", curves)
+    lines = {name: to_numbers(repr(name), y) for name, y in curves.items()}
     for name, y in lines.items():
         if y.shape != x.shape or x.ndim != 1:
-            raise ValueError(f"{name!r}: expected {len(x)} numbers, one for each x; got {y.shape}")
+            raise ValueError(f"{name!r}: expected {x.size} numbers, one for each x; got {y.shape}")
     _check_numbers(np.concatenate([[], *lines.values()]), log)
-    levels = dict(levels or {})
+    levels = shorten_names("levels", levels or {})
     right = measure_names([*lines, *levels]) + 24
     figure, ax = make_axes(title, (720, 380), left=76, right=right, labels=(xlabel, ylabel))
     with style.scope():
@@ -82,8 +84,13 @@ def draw_bars(
     >>> kv.draw_bars({"uncached": 23900, "cached": 219}, title="Positions computed")
     Positions computed: uncached 23,900, cached 219
     """
-    _check_numbers(np.array(list(values.values()), dtype=float), log)
-    left, levels = measure_names(values) + 28, dict(levels or {})
+    values = {
+        name: float(to_numbers(repr(name), value))
+        for name, value in shorten_names("values", values).items()
+    }
+    levels, highlight = shorten_names("levels", levels or {}), [shorten(name) for name in highlight]
+    _check_numbers(np.array(list(values.values())), log)
+    left = measure_names(values) + 28
     size = (720, 92 + 27 * len(values) + (22 if levels else 0))
     figure, ax = make_axes(title, size, left=left, right=26, labels=(xlabel, ""), low=bool(levels))
     with style.scope():

@@ -12,6 +12,7 @@ from kvviz import tokens
 from kvviz.count import UNITS, in_units
 from kvviz.drawing import style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
+from kvviz.drawing.inputs import to_numbers
 from kvviz.drawing.marks import write
 from kvviz.drawing.names import ROW, find_clear_spots, shorten
 from kvviz.drawing.picture import Picture
@@ -80,7 +81,7 @@ def draw_memory(
 def _read_rows(held) -> dict[str, np.ndarray]:
     if not isinstance(held, Mapping):
         raise ValueError(f"held: expected {{name: bytes}}, but got {type(held).__name__}")
-    return {name: np.atleast_1d(np.asarray(row, dtype=float)) for name, row in held.items()}
+    return {name: np.atleast_1d(to_numbers(repr(name), row)) for name, row in held.items()}
 
 
 def _check(held, x, budget, failed) -> None:

@@ -25,7 +25,9 @@ class Picture:
     """
 
     def __init__(self, figure: Figure, sentence: str):
-        self.figure, self.sentence = figure, sentence
+        # Half of a surrogate pair can be in a title, and in no file.
+        self.figure = figure
+        self.sentence = sentence.encode("utf-8", "backslashreplace").decode()
         self._png: dict[float, bytes] = {}
 
     @property

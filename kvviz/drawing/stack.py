@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 
 from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import make_axes, measure_names, write_number
+from kvviz.drawing.inputs import to_numbers
 from kvviz.drawing.marks import Cells, add, get_inset, make_boxes, measure_cell, write
 from kvviz.drawing.picture import Picture
 
@@ -42,7 +43,7 @@ def draw_column(
     >>> kv.draw_column([[0, 0, 0.5], [0, 0.1, 0.7]], title="After an edit")
     After an edit: 3 of 6 entries moved; positions moved in layer 0: 2; layer 1: 1 to 2
     """
-    change = np.asarray(change, dtype=float)
+    change = to_numbers("change", change)
     if change.ndim != 2 or not change.size or not np.isfinite(change).all():
         raise ValueError(f"change: expected numbers (n_layers, N), but got shape {change.shape}")
     n_layers, n = change.shape
