@@ -79,13 +79,14 @@ def _compare(trial, text, sizes) -> Cause | None:
         right = replace(text.reference, logits=text.reference.logits[sequence : sequence + 1])
         logits = compare_logits(feeding.by_call(sequence), right)
         entries = compare_entries(feeding.passes, right) if sequence == 0 else logits
-        if logits.step is None and rotates_on_read(trial.find_cause(), True):
+        if logits.step is None and entries.step is None:
             continue
-        if logits.step is not None or entries.step is not None:
-            first = logits if logits.step is not None else entries
-            which = f" of sequence {sequence}" if text.text.shape[0] > 1 else ""
-            says = f"step {first.step}: the logits{which} differ"
-            return trial.find_cause() or Cause(UNKNOWN, says, first.step)
+        cause = trial.find_cause()
+        if logits.step is None and rotates_on_read(cause, True):
+            continue
+        first = logits if logits.step is not None else entries
+        which = f" of sequence {sequence}" if text.text.shape[0] > 1 else ""
+        return cause or Cause(UNKNOWN, f"step {first.step}: the logits{which} differ", first.step)
     return None
 
 

@@ -109,11 +109,6 @@ class StepEvidence:
         return range(self.held, self.right_end)
 
     @property
-    def is_next(self) -> bool:
-        """Whether it was fed the tokens that come next, after a cache that holds all before."""
-        return self.held == self.reach and self.n_right == len(self.fed)
-
-    @property
     def is_comparable(self) -> bool:
         """Whether there is something to compare it with: not after the end of the right text."""
         return min(self.held, self.reach) < self.loop.reference.whole.fed
