@@ -33,8 +33,9 @@ from squares import (
 import kvviz as kv
 from kvviz.drawing import style
 from kvviz.drawing.axes import write_number
+from kvviz.drawing.notes import write_title
 from kvviz.drawing.picture import Picture
-from kvviz.drawing.sentences import describe_square, list_numbers, write_title
+from kvviz.drawing.sentences import describe_square, list_numbers
 from tools import pictures
 
 BASELINE = Path(__file__).with_name("baseline")

@@ -51,7 +51,7 @@ def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
         if veil > start:
             square_drawing.draw_veil(ax, veil - start, span)
         labels.draw_labels(
-            ax, square, start=start, gap=gap, rows=not plan.small, room=plan.above - 16
+            ax, square, start=start, gap=gap, rows=not plan.small, above=plan.above - 12
         )
         labels.draw_value_labels(ax, square, span=span, start=start, gap=gap)
         _write_under(ax, plan, panel)

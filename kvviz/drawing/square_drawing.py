@@ -41,7 +41,12 @@ def draw_attention(ax: Canvas, square: Square, *, start: int = 0) -> list:
     past, real = square.past_rows(start), square.real_columns(start)
     outside = [(p, j) for p in past for j in real if j <= p]
     artists = _draw_not_computed(ax, outside, start) if outside else []
-    found, cell = square.attention_cells(start), measure_cell(ax)
+    return artists + draw_computed(ax, square, start=start)
+
+
+def draw_computed(ax: Canvas, square: Square, *, start: int = 0) -> list:
+    """Draw this step's rows in ink, and the cells they can't see hatched."""
+    found, cell, artists = square.attention_cells(start), measure_cell(ax), []
     for state, (rows, columns) in found.items():
         if rows:
             artists += add(ax, [_make_cells(square, state, rows, columns, start, cell)])
