@@ -13,10 +13,10 @@ from kvviz.drawing.marks import Canvas, write
 from kvviz.recording.square import Square
 
 
-def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
+def make_figure(plan: Plan, *, veil: Sequence[int] = ()) -> Figure:
     """The picture as a figure: one Axes for each square, and the legend's Axes last.
 
-    The first `veil` columns and rows are pale.
+    The rows at the positions in `veil` are pale.
     """
     width, height = plan.width, plan.height
     figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
@@ -32,7 +32,7 @@ def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
     return figure
 
 
-def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
+def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: Sequence[int] = ()) -> None:
     """Draw every square with its labels and words, each on its own blank canvas."""
     cell, span, start, gap = plan.cell, plan.span, plan.start, plan.gap
     side, top = (plan.panel_width / cell - span) / 2, (plan.above + plan.edge) / cell
@@ -48,8 +48,7 @@ def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
         square_drawing.draw_queries_and_outputs(
             ax, square, span=span, start=start, gap=gap, names=not plan.small
         )
-        if veil > start:
-            square_drawing.draw_veil(ax, veil - start, span)
+        square_drawing.draw_veil(ax, [p - start for p in veil if p >= start], span)
         labels.draw_labels(
             ax, square, start=start, gap=gap, rows=not plan.small, above=plan.above - 12
         )

@@ -118,9 +118,14 @@ def draw_later(ax: Canvas, square: Square, *, span: int, start: int = 0, gap: fl
     return add(ax, [PolyCollection(grounds, facecolors=style.TO_COME, linewidths=0, gid="to come")])
 
 
-def draw_veil(ax: Canvas, n: int, span: int) -> list:
-    """Draw half-transparent paper over the first `n` rows of `span` columns."""
-    corners, alpha = make_boxes(0, 0, span, n), 1 - style.VEILED
+def draw_veil(ax: Canvas, rows: Sequence[int], span: int) -> list:
+    """Draw half-transparent paper over some rows of `span` columns; neighbours share a sheet."""
+    if not rows:
+        return []
+    rows = np.array(rows)
+    first, last = (np.diff(rows, prepend=-9) > 1), (np.diff(rows, append=rows[-1] + 9) > 1)
+    tops = rows[first]
+    corners, alpha = make_boxes(0, tops, span, rows[last] + 1 - tops), 1 - style.VEILED
     veil = PolyCollection(
         corners, facecolors=style.PAPER, alpha=alpha, linewidths=0, gid="veil", zorder=1.5
     )
