@@ -14,15 +14,17 @@ from kvviz.recording.square import Square
 
 
 def draw_labels(
-    ax: Canvas, square: Square, *, start=0, gap: float = GAP, rows=True, room=66
+    ax: Canvas, square: Square, *, start=0, gap: float = GAP, rows=True, above=54, room=66
 ) -> list:
     """Write tokens over the keys and beside the queries, the newest in bold; thin out crowded ones.
 
-    A label longer than `room` pixels is cut.
+    A label is cut if it would reach more than `above` pixels over the keys, or `room` pixels to the
+    left of the queries.
     """
     cell, newest = measure_cell(ax), square.newest
     size, turn = _choose_size(cell)
     over = -gap / cell - get_thickness(cell)
+    longest = _find_longest(above, size, turn)
     own = -1 if newest is None else square.own_column(newest)
     owners: dict[int, list[int]] = {}
     for r, position in enumerate(square.row_positions if rows else ()):
@@ -31,9 +33,8 @@ def draw_labels(
     for j in _thin_out(range(start, square.n_filled), own, cell):
         faint = square.column_states[j] in ("pad", "dropped")
         color = style.FAINT if faint else style.TEXT
-        words, font = fonts.make_label(
-            square.tokens[j], bold=j == own, size=size, width=room * 0.75
-        )
+        token, bold = square.tokens[j], j == own
+        words, font = fonts.make_label(token, bold=bold, size=size, width=longest * 0.75)
         artists.append(
             write(
                 ax,
@@ -48,6 +49,7 @@ def draw_labels(
                 gid=f"column:{j}",
             )
         )
+        words, font = fonts.make_label(token, bold=bold, size=size, width=room * 0.75)
         for p in owners.get(j, ()):
             x, y, gid = over - 9 / cell, p - start + 0.5, f"row:{p}"
             artists.append(write(ax, x, y, words, font=font, color=color, ha="right", gid=gid))
@@ -82,6 +84,21 @@ def draw_value_labels(
             )
         )
     return artists
+
+
+def measure_height(square: Square, *, start: int = 0, cell: float = 16) -> float:
+    """Pixels that the tokens over the columns from `start` on take upwards."""
+    size, turn = _choose_size(cell)
+    made = [fonts.make_label(token, bold=True, size=size) for token in square.tokens[start:]]
+    longest = max((fonts.measure(*label) for label in made), default=0) / 0.75
+    turn = np.radians(turn)
+    return ceil(longest * np.sin(turn) + size * np.cos(turn) / 0.75)
+
+
+def _find_longest(above: float, size: float, turn: float) -> float:
+    """Pixels of a label that stay within `above` pixels when it's turned; see `measure_height`."""
+    turn = np.radians(turn)
+    return (above - size * np.cos(turn) / 0.75) / np.sin(turn)
 
 
 def _choose_size(cell: float) -> tuple[float, float]:

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from kvviz.drawing import legend, sentences, style
+from kvviz.drawing import legend, notes, style
 from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
-from kvviz.words import pluralize
 
 WIDEST = 160  # columns in all of a picture's squares; beyond that, only the newest are drawn
 TITLE = 38  # pixels for a title and the space around it
@@ -149,18 +148,15 @@ def plan(
     Raises:
         ValueError: the room's span is smaller than the number of columns.
     """
-    span, widest, small = room.span, _count_columns(squares), bool(strip)
-    if span is not None and span < widest:
-        raise ValueError(f"span {span}: expected at least {widest}, the number of columns")
-    limit, start = _limit_columns(squares, small), find_start(squares, small)
-    crowded, span = (span or widest) > limit, min(span or widest, limit)
+    small, span = bool(strip), limit_span(squares, room.span, bool(strip))
+    start, crowded = find_start(squares, small), span < (room.span or _count_columns(squares))
     across, cell = _choose_cell(span, strip or len(squares), small, room.low)
     empty = Plan((), across, cell, span, start, small, 0, False, room)
     panels = [
         Panel(
             square=square,
-            title=(titles and titles[i]) or sentences.write_title(square, short=small),
-            notes=tuple(_write_notes(square, start, empty.panel_width, small, note)),
+            title=(titles and titles[i]) or notes.write_title(square, short=small),
+            notes=tuple(notes.write_notes(square, start, empty.panel_width, small, note)),
             named=not small or i % across == 0,
         )
         for i, square in enumerate(squares)
@@ -193,6 +189,18 @@ def find_start(squares: Sequence[Square], small: bool = False) -> int:
     return max(0, _count_columns(squares) - _limit_columns(squares, small))
 
 
+def limit_span(squares: Sequence[Square], span: int | None, small: bool = False) -> int:
+    """How many columns are drawn, with room for `span`.
+
+    Raises:
+        ValueError: `span` is smaller than the number of columns.
+    """
+    widest = _count_columns(squares)
+    if span is not None and span < widest:
+        raise ValueError(f"span {span}: expected at least {widest}, the number of columns")
+    return min(span or widest, _limit_columns(squares, small))
+
+
 def _count_columns(squares) -> int:
     return max(square.n_columns for square in squares)
 
@@ -221,28 +229,3 @@ def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, f
     else:
         cell = min(style.CELL, max(310 / (span + 2), min(12, 410 / (span + 2))))
     return across, int(cell * style.SHARPNESS) / style.SHARPNESS
-
-
-def _write_notes(square, start: int, wide: float, small: bool, note: str) -> list[tuple[str, str]]:
-    """Lines under the title with their colours, each at most `wide` pixels wide."""
-    if note:
-        return [(line, style.QUIET) for line in _flow(note.split("; "), wide)]
-    if small:
-        rows = pluralize(len(square.real_rows), "row")
-        lines = [f"{rows}, {pluralize(square.n_visible, 'column')}"]
-        doubt = "not to be trusted" if square.is_doubtful else ""
-    else:
-        lines = _flow(sentences.list_numbers(square), wide)
-        lines += [sentences.describe_left_out(square, start)] if start else []
-        doubt = sentences.describe_doubt(square)
-    notes = [(line, style.QUIET) for line in lines]
-    return notes + ([(doubt, style.ALARM)] if doubt else [])
-
-
-def _flow(parts: Sequence[str], wide: float) -> list[str]:
-    """Parts joined into as few lines as fit `wide` pixels."""
-    lines = [""]
-    for part in parts:
-        joined = f"{lines[-1]} · {part}" if lines[-1] else part
-        lines = [*lines[:-1], joined] if 6.6 * len(joined) < wide else [*lines, part]
-    return lines

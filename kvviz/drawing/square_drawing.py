@@ -41,7 +41,12 @@ def draw_attention(ax: Canvas, square: Square, *, start: int = 0) -> list:
     past, real = square.past_rows(start), square.real_columns(start)
     outside = [(p, j) for p in past for j in real if j <= p]
     artists = _draw_not_computed(ax, outside, start) if outside else []
-    found, cell = square.attention_cells(start), measure_cell(ax)
+    return artists + draw_computed(ax, square, start=start)
+
+
+def draw_computed(ax: Canvas, square: Square, *, start: int = 0) -> list:
+    """Draw this step's rows in ink, and the cells they can't see hatched."""
+    found, cell, artists = square.attention_cells(start), measure_cell(ax), []
     for state, (rows, columns) in found.items():
         if rows:
             artists += add(ax, [_make_cells(square, state, rows, columns, start, cell)])
@@ -113,9 +118,14 @@ def draw_later(ax: Canvas, square: Square, *, span: int, start: int = 0, gap: fl
     return add(ax, [PolyCollection(grounds, facecolors=style.TO_COME, linewidths=0, gid="to come")])
 
 
-def draw_veil(ax: Canvas, n: int, span: int) -> list:
-    """Draw half-transparent paper over the first `n` rows of `span` columns."""
-    corners, alpha = make_boxes(0, 0, span, n), 1 - style.VEILED
+def draw_veil(ax: Canvas, rows: Sequence[int], span: int) -> list:
+    """Draw half-transparent paper over some rows of `span` columns; neighbours share a sheet."""
+    if not rows:
+        return []
+    rows = np.array(rows)
+    first, last = (np.diff(rows, prepend=-9) > 1), (np.diff(rows, append=rows[-1] + 9) > 1)
+    tops = rows[first]
+    corners, alpha = make_boxes(0, tops, span, rows[last] + 1 - tops), 1 - style.VEILED
     veil = PolyCollection(
         corners, facecolors=style.PAPER, alpha=alpha, linewidths=0, gid="veil", zorder=1.5
     )
