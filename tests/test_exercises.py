@@ -323,7 +323,7 @@ def test_score_last_row_of_a_short_text(model, n):
         (scores_two_rows, "the rows scored are 2, 2, 2, 2, ..., 2"),
         (scores_the_first_row, "differs from position 6 on"),
         (cuts_too_early, "Keep all rows up to the last layer"),
-        (passes_by_the_head, "nothing went through `model.lm_head`"),
+        (passes_by_the_head, "nothing went through model.lm_head"),
         (forgetful, "nothing was held"),
         (one_pass_more, "13 passes for 12 tokens"),
         (only_the_new, "(1, 18), but your loop returned (1, 12)"),

@@ -11,7 +11,7 @@ from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_
 @with_hints(
     "An entry is reusable where it's the same in both, except for rounding. How far apart are two "
     "entries, compared with their own size? The notebook has a function for that.",
-    "`change(a, b)` has a number for each layer and position. Rounding stays below 1e-4 and every "
+    "change(a, b) has a number for each layer and position. Rounding stays below 1e-4 and every "
     "real change here is above 1e-2.",
 )
 def reusable(function, first, base, last) -> Feedback:

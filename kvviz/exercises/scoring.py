@@ -14,10 +14,10 @@ from kvviz.recording.recorder import record
 
 
 @with_hints(
-    "`model.model` runs the layers and `model.lm_head` turns rows into logits. Which of the two "
-    "needs all the rows?",
-    "`model.model(ids, use_cache=False).last_hidden_state` has a row for every position, "
-    "(1, p, 576). Give only the last one to `model.lm_head`.",
+    "model.model runs the layers and model.lm_head turns rows into logits. Which of the two needs "
+    "all the rows?",
+    "model.model(ids, use_cache=False).last_hidden_state has a row for every position: (1, "
+    "positions, 576). Give only the last one to model.lm_head.",
 )
 def score_last_row(function, model, ids, n: int = 12) -> Feedback:
     """Notebook 01: check the text of a loop without a cache that scores one row at each step.
@@ -150,7 +150,7 @@ def _judge_scored(trial: _Trial, n: int) -> Feedback | None:
     scored = trial.scored
     if not scored:
         return reject(
-            "the text is right, but nothing went through `model.lm_head`: score your row with it, "
+            "the text is right, but nothing went through model.lm_head: score your row with it, "
             "so that the rows can be counted"
         )
     if scored == trial.fed:
