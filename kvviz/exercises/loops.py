@@ -27,30 +27,53 @@ def describe(function, *runs) -> Feedback:
     """
     if not runs:
         raise ValueError("describe: expected your function and the runs to try it on, got no run")
-    wrong = {}  # name -> the first step where it's wrong, and the answer there
+    wrong, undone = {}, set()  # name -> the first step where it's wrong, and the answer there
     for step in (step for run in runs for step in run):
         answer, problem = run_answer(function, step)
         if problem:
             return problem
-        if (numbers := to_numbers(answer, 3)) is None:
+        if (numbers := _read_description(answer)) is None:
             return reject(
                 f"describe should return three numbers, ({', '.join(_NAMES)}), but returned "
                 f"{_show(answer)}"
             )
         right = (step.fed, step.visible, step.visible - 1)
-        for name, got, expected in zip(_NAMES, numbers, right, strict=True):
-            if got != expected:
-                wrong.setdefault(name, (step, got))
-    if not wrong:
+        undone.update(name for name in _NAMES if numbers[name] is None)
+        for name, expected in zip(_NAMES, right, strict=True):
+            if name not in undone and numbers[name] != expected:
+                wrong.setdefault(name, (step, numbers[name]))
+    if not wrong and not undone:
         return accept("fed, visible and position are right in every step")
-    good = " and ".join(name for name in _NAMES if name not in wrong)
-    verb = "are" if " and " in good else "is"
-    name, (step, got) = next((name, wrong[name]) for name in _NAMES if name in wrong)
-    advice = {"fed": _advise_fed, "visible": _advise_visible, "position": _advise_position}[name]
+    return reject(_judge_description(wrong, undone))
+
+
+def _read_description(answer) -> dict[str, float | None] | None:
+    """The three numbers by name, None for one that's still missing; None if there aren't three."""
+    parts = list(answer) if isinstance(answer, tuple | list) else answer
+    undone = [False] * 3
+    if isinstance(parts, list):
+        undone = [part is None or part is ... for part in parts]
+        parts = [0 if missing else part for part, missing in zip(parts, undone, strict=True)]
+    numbers = to_numbers(parts, 3)
+    if numbers is None or all(undone):
+        return None
+    given = zip(_NAMES, numbers, undone, strict=True)
+    return {name: None if missing else number for name, number, missing in given}
+
+
+def _judge_description(wrong: dict, undone: set) -> str:
+    """What's right, what's still missing, and the first mistake."""
+    good = [name for name in _NAMES if name not in wrong and name not in undone]
+    verb = "are" if len(good) > 1 else "is"
+    praise = f"{' and '.join(good)} {verb} right in every step, but " if good else ""
+    if not wrong:
+        missing = " and ".join(name for name in _NAMES if name in undone)
+        return f"{praise}{missing} {'are' if len(undone) > 1 else 'is'} not done yet"
+    name = next(name for name in _NAMES if name in wrong)
+    (step, got), advise = wrong[name], _ADVICE[name]
     where = f"step {step.index} of the run {'with' if step.cached else 'without'} a cache"
     said = f"at {where}, which was fed {step.fed} with {step.held_before} held before, you say"
-    found = f"{said} {name} is {got}. {advice(step, got)}"
-    return reject(f"{good} {verb} right in every step, but {found}" if good else found)
+    return f"{praise}{said} {name} is {got}. {advise(step, got)}"
 
 
 def _advise_fed(step, got) -> str:
@@ -75,6 +98,9 @@ def _advise_position(step, got) -> str:
     if got == step.fed - 1:
         return "That's its number among the tokens fed. The tokens held before come first."
     return "Which column of the picture is the newest token's own?"
+
+
+_ADVICE = {"fed": _advise_fed, "visible": _advise_visible, "position": _advise_position}
 
 
 @with_hints(
