@@ -41,6 +41,7 @@ _HOME = {
     "draw_bars": "drawing.charts",
     "draw_grid": "drawing.grid",
     "draw_flow": "drawing.flow",
+    "draw_numbers": "drawing.numbers",
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",
