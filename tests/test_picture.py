@@ -441,6 +441,31 @@ def test_bars_are_as_long_as_their_numbers():
     assert picture.sentence == "Positions: plain 23,900, cached 219"
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_a_level_is_in_front_of_the_bars_and_no_number_is_on_it(log):
+    values = {"just under": 2.9, "under": 1, "on": 3, "just over": 3.1, "far over": 90}
+    levels = {"the level": 3, "the next level": 3.5}
+    figure = kv.draw_bars(values, title="Far", levels=levels, log=log).figure
+    ax, renderer = figure.axes[1], FigureCanvasAgg(figure).get_renderer()
+    lines = [line for line in ax.lines if (line.get_gid() or "").startswith("level:")]
+    assert [line.get_xdata()[0] for line in lines] == [3, 3.5]
+    assert min(line.zorder for line in lines) > max(bar.zorder for bar in ax.patches)
+    boxes = {text.get_gid(): text.get_window_extent(renderer) for text in ax.texts}
+    for x in levels.values():
+        across = ax.transData.transform((x, 0))[0]
+        for y in range(5):
+            box = boxes[f"number:{y}"]
+            assert not box.x0 - 2 < across < box.x1 + 2, y
+    assert not boxes["name:the level"].overlaps(boxes["name:the next level"])
+
+
+def test_markers_of_curves_that_meet_are_apart():
+    x = range(80)
+    ax = kv.draw_curves(x, {"held": [1] * 80, "allocated": [1] * 80}, title="t").figure.axes[1]
+    starts = [line.get_markevery() for line in ax.lines if line.get_gid().startswith("line:")]
+    assert starts == [(0, 10), (5, 10)]
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [(23900, "23,900"), (0, "0"), (4e-5, "4e-5"), (1.44e-4, "1.4e-4"), (0.0312, "0.0312"),
