@@ -155,7 +155,7 @@ def plan(squares: Sequence[Square], *, span: int | None = None) -> Plan:
         span=layout.limit_span(squares, span, small=True),
         start=start,
         newest_only=False,
-        above=16 + min(MOST_ABOVE, labels.measure_height(first, start=start)),
+        above=16 + min(MOST_ABOVE, labels.measure_heights([first], start=start)),
         notes=("",),
     )
     fits = _fit(made)

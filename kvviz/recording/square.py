@@ -37,6 +37,7 @@ class Square:
         implementation: which attention ran; see `Step`. In 16 bits, "eager" can round a score
             otherwise than "sdpa", and another token can come out.
         kv_head: the key/value head that this head reads.
+        surplus: columns that an earlier step wrote in addition to one for each token fed.
         n_layers, n_sequences: how many layers and sequences `bytes` is for.
     """
 
@@ -61,6 +62,7 @@ class Square:
     value_tokens: tuple[str, ...] | None = None
     implementation: str | None = None
     kv_head: int = 0
+    surplus: tuple[int, ...] = ()
     n_layers: int = 1
     n_sequences: int = 1
 
@@ -89,6 +91,25 @@ class Square:
     def n_visible(self) -> int:
         """Columns that a row can see: read from the cache, or written now."""
         return sum(self.tally[state] for state in ("new", "recomputed", "read", "earlier"))
+
+    @cached_property
+    def n_unknown(self) -> int:
+        """Columns in front that are from an earlier prompt, whose tokens weren't recorded."""
+        known = (j for j, state in enumerate(self.column_states) if state != "earlier")
+        n = next(known, self.n_columns)
+        is_unknown = set(self.tokens[:n]) <= {"?"} and n <= min(self.row_positions, default=0)
+        return n if is_unknown else 0
+
+    @property
+    def twice(self) -> list[int]:
+        """Surplus columns that hold the same token as the column before them."""
+        pairs = ((j, self.tokens[j - 1 : j + 1], self.column_states[j]) for j in self.surplus if j)
+        return [j for j, (one, other), state in pairs if one == other and state == "read"]
+
+    @property
+    def grown(self) -> int:
+        """How many tokens the cache holds more than before this step."""
+        return self.held_after - self.held_before
 
     def states_of(self, role: str) -> tuple[str, ...]:
         """N states of the "keys" or of the "values"."""
