@@ -33,6 +33,7 @@ from squares import (
 import kvviz as kv
 from kvviz.drawing import style
 from kvviz.drawing.axes import write_number
+from kvviz.drawing.marks import find_cells
 from kvviz.drawing.notes import write_title
 from kvviz.drawing.picture import Picture
 from kvviz.drawing.sentences import describe_square, list_numbers
@@ -151,6 +152,24 @@ def test_the_line_under_the_title_gives_this_steps_numbers():
         "fed 1 token · computed 1 row · read 9 keys and 9 values, wrote 1 of each"
     )
     assert list_numbers(prefill())[-1] == "wrote 7 keys and 7 values"
+
+
+def test_the_caches_bytes_are_said_to_be_the_whole_caches_and_not_this_heads():
+    whole = {"bytes": 450 * 1024, "n_layers": 30}
+    says = "whole cache: 450 KiB, all 30 layers"
+    assert f"; {says}; " in describe_square(decode(**whole))
+    assert says in list_numbers(decode(**whole))
+    assert f"; {says}, both sequences; " in describe_square(decode(**whole, n_sequences=2))
+    assert "; whole cache: 7 bytes, 1 layer; " in describe_square(decode(bytes=7))
+    assert "whole cache" not in describe_square(plain(**whole))
+
+
+@pytest.mark.parametrize(("grown", "says"), [(2, "2 tokens"), (0, "0 tokens")])
+def test_a_cache_that_did_not_grow_by_what_was_fed_says_so(grown, says):
+    odd = decode(held_after=6 + grown)
+    assert f"; the cache grew by {says}; " in describe_square(odd)
+    assert f"the cache grew by {says}" in list_numbers(odd)
+    assert all("grew" not in describe_square(usual) for usual in (decode(), prefill(), plain()))
 
 
 # --- the picture ----------------------------------------------------------------------------
@@ -305,6 +324,47 @@ def test_save_writes_the_png(tmp_path):
     assert path.read_bytes() == picture.png()
 
 
+def stale(n_old=5, n=11, **changes):
+    """Six tokens after the keys and values of an earlier prompt."""
+    states = ["earlier"] * n_old + ["new"] * (n - n_old)
+    tokens = ["?"] * n_old + list("abcdef")
+    return square(states, range(n_old, n), ["new"] * (n - n_old), tokens=tokens, **changes)
+
+
+def test_an_earlier_prompt_has_no_rows_and_is_bracketed():
+    picture = kv.draw_step(stale())
+    words = texts(picture.figure)
+    assert {"earlier prompt", "this text"} <= set(words) and "?" not in words
+    assert "not computed" not in words
+    cells = find_cells(picture.figure.axes[0].collections)
+    assert {p for role, p in cells if role == "keys"} == set(range(11))
+    assert {p[0] for role, p in cells if role == "attention"} == set(range(5, 11))
+    usual = kv.draw_step(prefill(11))
+    assert picture.height < usual.height - 100 and not {"this text"} & set(texts(usual.figure))
+    assert "5 keys and 5 values from an earlier prompt" in picture.sentence
+    later = kv.draw_step(stale(), span=13)
+    assert later.height == kv.draw_step(prefill(), span=13).height, "pictures of one span match"
+
+
+def test_tokens_held_twice_are_bracketed_and_said():
+    tokens = [" a", " b", " b", " c", " c", " d", " d"]
+    picture = kv.draw_step(decode(tokens=tokens, surplus=(2, 4)))
+    assert texts(picture.figure).count("twice") == 2, "' d' comes twice in the text"
+    assert "; 2 tokens held twice; " in picture.sentence
+    assert "twice" not in kv.draw_step(decode(tokens=tokens)).sentence
+
+
+def test_a_strip_cuts_no_common_word():
+    long = [" internationalization" if j == 3 else f" remembered{j}" for j in range(7)]
+    strip = kv.draw_filmstrip(Run([decode(tokens=long)] * 4), steps=range(4)).figure
+    assert {"remembered6", "remembered0"} <= set(texts(strip))
+    renderer, (width, height) = FigureCanvasAgg(strip).get_renderer(), strip.bbox.size
+    for text in (text for ax in strip.axes for text in ax.texts):
+        box = text.get_window_extent(renderer)
+        assert box.x0 >= 0 and box.x1 <= width and box.y1 <= height, text.get_text()
+    assert "internationalization" in texts(kv.draw_step(decode(tokens=long[:7])).figure)
+
+
 # --- several squares ------------------------------------------------------------------------
 
 LOOP = Run([plain(n, step=n - 7) for n in range(7, 12)])
@@ -333,6 +393,21 @@ def test_side_by_side_of_two_heads_names_them_and_takes_titles():
     pair = decode(head=8), decode(head=5)
     assert "Layer 13, head 5: one row" in texts(kv.draw_side_by_side(*pair).figure)
     assert "Mine" in texts(kv.draw_side_by_side(*pair, titles=("Mine", "Yours")).figure)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: kv.draw_side_by_side(LOOP),
+        lambda: kv.draw_side_by_side(LOOP, step=3),
+        lambda: kv.draw_side_by_side(LOOP, step=(3, 3), head=8),
+        lambda: kv.draw_side_by_side(plain()),
+    ],
+)
+def test_side_by_side_of_one_thing_is_refused(ask):
+    with pytest.raises(ValueError, match=r"right: expected a second recording, or a pair .*\(3, 4"):
+        ask()
+    assert kv.draw_side_by_side(LOOP, step=(2, 3)).sentence.startswith("left: step 2")
 
 
 def test_filmstrip_gives_rows_and_columns_of_every_step():

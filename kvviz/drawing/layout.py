@@ -18,7 +18,7 @@ TITLE = 38  # pixels for a title and the space around it
 LINE = 16  # pixels for a line of words
 VALUE_LABELS = 58  # pixels for labels under the values
 BRACKETS = 26  # pixels for brackets under the values
-OVER, MOST_OVER = (62, 82), (92, 112)  # pixels over the keys, in small pictures and in others
+OVER, MOST_OVER = (62, 82), (104, 130)  # pixels over the keys, in small pictures and in others
 
 
 @dataclass(frozen=True)

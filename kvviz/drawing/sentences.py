@@ -92,8 +92,7 @@ def describe_square(square: Square, start: int = 0) -> str:
     attend = "attends" if n == 1 else "attend"
     clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
-    if held := describe_held(square):
-        clauses += filter(None, [held, _describe_growth(square)])
+    clauses += filter(None, [describe_held(square), _describe_growth(square)])
     clauses += _list_unusual(square)
     if square.has_two_orders:
         clauses.append(_describe_orders(square))
