@@ -346,6 +346,30 @@ def test_an_earlier_prompt_has_no_rows_and_is_bracketed():
     assert later.height == kv.draw_step(prefill(), span=13).height, "pictures of one span match"
 
 
+def slots(n, n_filled=11):
+    """A cache of `n` slots, with all but `n_filled` of them empty."""
+    columns = ["read"] * (n_filled - 1) + ["new"] + ["empty"] * (n - n_filled)
+    tokens = [*(f"t{j}" for j in range(n_filled)), *[""] * (n - n_filled)]
+    masked, held = np.arange(n)[None] >= n_filled, {"held_before": n_filled - 1}
+    changes = {"masked": masked, "tokens": tokens, "held_after": n_filled, **held}
+    return square(columns, [n_filled - 1], ["new"], **changes)
+
+
+@pytest.mark.parametrize("n", [17, 67, 400])
+def test_of_many_empty_slots_a_few_are_drawn(n):
+    picture = kv.draw_step(slots(n))
+    cells = find_cells(picture.figure.axes[0].collections)
+    assert [cells["keys", j] for j in range(16)] == ["read"] * 10 + ["new"] + ["empty"] * 5
+    assert ("keys", 16) not in cells and ("values", 16) not in cells
+    assert f"; {n - 11} slots empty; " in picture.sentence and "left out" not in picture.sentence
+    assert any("5 empty slots drawn" in words for words in texts(picture.figure))
+    strip = kv.draw_filmstrip(Run([slots(n, 7), slots(n, 8)]), steps=range(2))
+    assert ("keys", 12) in find_cells(strip.figure.axes[1].collections)
+    assert kv.draw_step(slots(n), span=17).width > 0
+    usual = kv.draw_step(static())
+    assert not any("slots drawn" in words for words in texts(usual.figure))
+
+
 def test_tokens_held_twice_are_bracketed_and_said():
     tokens = [" a", " b", " b", " c", " c", " d", " d"]
     picture = kv.draw_step(decode(tokens=tokens, surplus=(2, 4)))

@@ -14,6 +14,7 @@ from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
 
 WIDEST = 160  # columns in all of a picture's squares; beyond that, only the newest are drawn
+SLOTS = 5  # empty slots to leave room for; of more, the rest isn't drawn
 TITLE = 38  # pixels for a title and the space around it
 LINE = 16  # pixels for a line of words
 VALUE_LABELS = 58  # pixels for labels under the values
@@ -166,9 +167,11 @@ def plan(
     empty = Plan((), across, cell, span, start, top, above, small, 0, False, room)
     panels = [
         Panel(
-            square=square,
+            square=square.crop(start + span),
             title=(titles and titles[i]) or notes.write_title(square, short=small),
-            notes=tuple(notes.write_notes(square, start, empty.panel_width, small, note)),
+            notes=tuple(
+                notes.write_notes(square, start, start + span, empty.panel_width, small, note)
+            ),
             named=not small or i % across == 0,
         )
         for i, square in enumerate(squares)
@@ -214,7 +217,7 @@ def limit_span(squares: Sequence[Square], span: int | None, small: bool = False)
 
 
 def _count_columns(squares) -> int:
-    return max(square.n_columns for square in squares)
+    return max(min(square.n_columns, square.n_filled + SLOTS) for square in squares)
 
 
 def _limit_columns(squares, small: bool) -> int:

@@ -57,7 +57,7 @@ def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: Sequence[int] = ()) -
             top=top,
             rows=not plan.small,
             above=plan.above - 12,
-            room=side * cell - plan.edge - 14,
+            room=side * cell - plan.edge - 10,
         )
         labels.draw_value_labels(ax, square, span=span, start=start, gap=gap)
         if plan.bracketed:

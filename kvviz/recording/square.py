@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -132,6 +132,21 @@ class Square:
         states = self.states_of("values")
         same_counts = self.tally == self.value_tally
         return bool(self.moved_values) or (same_counts and states != self.column_states)
+
+    def crop(self, n: int) -> Square:
+        """The same without empty slots from column `n` on."""
+        n = max(n, self.n_filled)
+        if n >= self.n_columns:
+            return self
+        return replace(
+            self,
+            tokens=self.tokens[:n],
+            column_states=self.column_states[:n],
+            value_tokens=None if self.value_tokens is None else self.value_tokens[:n],
+            value_states=None if self.value_states is None else self.value_states[:n],
+            weights=None if self.weights is None else self.weights[:, :n],
+            masked=self.masked[:, :n],
+        )
 
     def written(self, role: str) -> list[int]:
         """Columns of the "keys" or the "values" that this step computed."""
