@@ -5,6 +5,7 @@ import pytest
 import small
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from transformers import StaticCache
 
 import kvviz as kv
 from kvviz.drawing.marks import find_cells
@@ -130,6 +131,17 @@ def test_room_for_later_columns_keeps_every_column_in_its_place():
     assert np.allclose(early.get_size_inches(), late.get_size_inches())
     with pytest.raises(ValueError, match="span 3: expected at least 9"):
         draw_all_heads(pick_heads(run, 3, 1), span=3)
+
+
+def test_of_a_large_static_cache_what_it_holds_is_drawn():
+    model, ids = small.llama(n_positions=512), small.prompt(6)
+    cache = StaticCache(config=model.config, max_cache_len=400)
+    with torch.no_grad(), kv.record(model) as run:
+        model(ids, cache=cache, use_cache=True)
+    picture = kv.draw_heads(run, layer=1)
+    cells = cells_of(picture.figure.axes[6])
+    assert [cells["keys", j] for j in range(11)] == ["new"] * 6 + ["empty"] * 5
+    assert len(cells) == 22 and "left out" not in picture.sentence
 
 
 def test_a_square_is_one_head_only():

@@ -48,13 +48,15 @@ def draw_side_by_side(
     """Draw two squares beside each other: two runs at one step, one run at two steps, two heads.
 
     Args:
-        left, right: recordings or squares; `right` is the same as `left` unless given.
+        left, right: recordings or squares. With one recording, give a pair of steps, layers, heads
+            or sequences.
         step, layer, head, sequence: one for both, or a pair.
         span: columns to leave room for, so that pictures of several steps look alike.
         titles: a pair; by default, what each square shows.
 
     Raises:
         TypeError, ValueError: as `draw_step`.
+        ValueError: both sides would show the same square.
 
     >>> kv.draw_side_by_side(uncached, run, step=4)
     left: step 4, layer 0, head 0: 10 rows attend ... right: step 4, ... 1 row attends ...
@@ -62,6 +64,10 @@ def draw_side_by_side(
     sides = (left, left if right is None else right)
     given = {"step": step, "layer": layer, "head": head, "sequence": sequence}
     pairs = [_make_pair(name, value) for name, value in given.items()]
+    if right is None and (isinstance(left, Square) or all(one == two for one, two in pairs)):
+        raise ValueError(
+            "right: expected a second recording, or a pair to compare in one, such as step=(3, 4)"
+        )
     squares = [pick_square(side, *(pair[i] for pair in pairs)) for i, side in enumerate(sides)]
     names: list = [None, None]
     if squares[0].step != squares[1].step:

@@ -145,17 +145,18 @@ def plan(squares: Sequence[Square], *, span: int | None = None) -> Plan:
         ValueError: `span` is smaller than the number of columns.
     """
     first, groups = squares[0], {}
-    for square in squares:
-        groups.setdefault(square.kv_head, []).append(square)
     start = layout.find_start(squares, small=True)
+    span = layout.limit_span(squares, span, small=True)
+    for square in squares:
+        groups.setdefault(square.kv_head, []).append(square.crop(start + span))
     made = Plan(
         groups=tuple(map(tuple, groups.values())),
         across=1,
         cell=SMALLEST,
-        span=layout.limit_span(squares, span, small=True),
+        span=span,
         start=start,
         newest_only=False,
-        above=16 + min(MOST_ABOVE, labels.measure_height(first, start=start)),
+        above=16 + min(MOST_ABOVE, labels.measure_heights([first], start=start)),
         notes=("",),
     )
     fits = _fit(made)
@@ -211,5 +212,6 @@ def _write_notes(squares: Sequence[Square], made: Plan) -> list[str]:
     parts = [f"each head: {rows}, {pluralize(first.n_visible, 'column')}"]
     if made.start:
         parts.append(f"{sentences.name_columns(made.start)} left out")
+    parts += notes.list_undrawn(first, made.start + made.span)
     doubt = ["not to be trusted"] if any(square.is_doubtful for square in squares) else []
     return notes.flow([*parts, *doubt], made.width - 32)

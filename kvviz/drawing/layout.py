@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from kvviz.drawing import legend, notes, style
+from kvviz.drawing import labels, legend, notes, style
 from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
 
 WIDEST = 160  # columns in all of a picture's squares; beyond that, only the newest are drawn
+SLOTS = 5  # empty slots to leave room for; of more, the rest isn't drawn
 TITLE = 38  # pixels for a title and the space around it
 LINE = 16  # pixels for a line of words
 VALUE_LABELS = 58  # pixels for labels under the values
+BRACKETS = 26  # pixels for brackets under the values
+OVER, MOST_OVER = (62, 82), (104, 130)  # pixels over the keys, in small pictures and in others
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Plan:
         panels: the squares, `across` in each line.
         cell: width of a cell.
         span: columns there's room for; start: the first column drawn.
+        top: rows left out above, of an earlier prompt: none was ever computed here.
+        above: distance from the top of a panel to the keys.
         small: whether this is a strip, with small squares and short words.
         lines: lines of words under each title.
         labelled: whether there's room for labels under the values.
@@ -67,6 +72,8 @@ class Plan:
     cell: float
     span: int
     start: int
+    top: int
+    above: float
     small: bool
     lines: int
     labelled: bool
@@ -83,14 +90,15 @@ class Plan:
         return self.gap + get_thickness(self.cell) * self.cell
 
     @property
-    def above(self) -> float:
-        """The distance from the top of a panel to the keys."""
-        return 62 if self.small else 82
+    def bracketed(self) -> bool:
+        """Whether there are brackets under the values; never in pictures that must match."""
+        twice = any(panel.square.twice for panel in self.panels)
+        return self.top > 0 or (twice and not self.room.span)
 
     @property
     def below(self) -> float:
         """The distance from a square to the words under it."""
-        return self.edge + VALUE_LABELS * self.labelled
+        return self.edge + VALUE_LABELS * self.labelled + BRACKETS * self.bracketed
 
     @property
     def panel_width(self) -> int:
@@ -100,8 +108,8 @@ class Plan:
 
     @property
     def panel_height(self) -> int:
-        square = self.above + 2 * self.edge + self.span * self.cell
-        return _make_even(square + TITLE + LINE * self.lines + VALUE_LABELS * self.labelled)
+        square = self.above + self.edge + (self.span - self.top) * self.cell + self.below
+        return _make_even(square + TITLE + LINE * self.lines)
 
     def corner(self, i: int) -> tuple[float, float]:
         """A panel's left and bottom, measured from the picture's bottom left corner."""
@@ -124,10 +132,12 @@ class Plan:
     @property
     def states(self) -> set[str]:
         """What the legend explains."""
-        found = set(self.room.states)
+        found = set()
         for panel in self.panels:
             found |= panel.square.legend(self.span, self.start)
-        return found & style.STATES.keys()
+        if not any(panel.square.past_rows(self.start + self.top) for panel in self.panels):
+            found.discard("not computed")
+        return (found | self.room.states) & style.STATES.keys()
 
 
 def plan(
@@ -150,13 +160,18 @@ def plan(
     """
     small, span = bool(strip), limit_span(squares, room.span, bool(strip))
     start, crowded = find_start(squares, small), span < (room.span or _count_columns(squares))
-    across, cell = _choose_cell(span, strip or len(squares), small, room.low)
-    empty = Plan((), across, cell, span, start, small, 0, False, room)
+    top = 0 if room.span else max(0, min(square.n_unknown for square in squares) - start)
+    across, cell = _choose_cell(span, strip or len(squares), small, room.low, top)
+    over, longest = OVER[not small], labels.measure_heights(squares, start=start, cell=cell)
+    above = over if room.span else min(MOST_OVER[not small], max(over, longest + 14))
+    empty = Plan((), across, cell, span, start, top, above, small, 0, False, room)
     panels = [
         Panel(
-            square=square,
+            square=square.crop(start + span),
             title=(titles and titles[i]) or notes.write_title(square, short=small),
-            notes=tuple(notes.write_notes(square, start, empty.panel_width, small, note)),
+            notes=tuple(
+                notes.write_notes(square, start, start + span, empty.panel_width, small, note)
+            ),
             named=not small or i % across == 0,
         )
         for i, square in enumerate(squares)
@@ -202,7 +217,7 @@ def limit_span(squares: Sequence[Square], span: int | None, small: bool = False)
 
 
 def _count_columns(squares) -> int:
-    return max(square.n_columns for square in squares)
+    return max(min(square.n_columns, square.n_filled + SLOTS) for square in squares)
 
 
 def _limit_columns(squares, small: bool) -> int:
@@ -213,7 +228,7 @@ def _make_even(length: float) -> int:
     return 2 * ceil(length / 2)
 
 
-def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, float]:
+def _choose_cell(span: int, across: int, small: bool, low: bool, top: int) -> tuple[int, float]:
     """Squares in a line, and a cell's pixels, chosen so that a picture fits a notebook's page.
 
     A cell is a whole number of stored pixels.
@@ -224,7 +239,7 @@ def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, f
             down += 1
         across, cell = ceil(across / down), min(18, cell)
     elif across == 1:
-        best, least = (390, 9.4) if low else (640, 12)
+        best, least = (390, 9.4) if low else (480 if top else 640, 12)
         cell = min(style.CELL, max(best / (span + 3), min(least, 800 / (span + 3))))
     else:
         cell = min(style.CELL, max(310 / (span + 2), min(12, 410 / (span + 2))))

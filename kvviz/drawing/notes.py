@@ -31,8 +31,13 @@ def write_title(square: Square, name: str | None = None, *, short: bool = False)
     return f"{name or ('With the cache' if square.cached else 'Without a cache')}: {see}"
 
 
-def write_notes(square, start: int, wide: float, small: bool, note: str) -> list[tuple[str, str]]:
-    """Lines under the title with their colours, each at most `wide` pixels wide."""
+def write_notes(
+    square: Square, start: int, end: int, wide: float, small: bool, note: str
+) -> list[tuple[str, str]]:
+    """Lines under the title with their colours, each at most `wide` pixels wide.
+
+    Columns from `start` to `end` are drawn.
+    """
     if note:
         return [(line, style.QUIET) for line in flow(note.split("; "), wide)]
     if small:
@@ -40,11 +45,18 @@ def write_notes(square, start: int, wide: float, small: bool, note: str) -> list
         lines = [f"{rows}, {pluralize(square.n_visible, 'column')}"]
         doubt = "not to be trusted" if square.is_doubtful else ""
     else:
-        lines = flow(sentences.list_numbers(square), wide)
+        lines = flow([*sentences.list_numbers(square), *list_undrawn(square, end)], wide)
         lines += [sentences.describe_left_out(square, start)] if start else []
         doubt = sentences.describe_doubt(square)
     notes = [(line, style.QUIET) for line in lines]
     return notes + ([(doubt, style.ALARM)] if doubt else [])
+
+
+def list_undrawn(square: Square, end: int) -> list[str]:
+    """How many of the empty slots come before column `end`, if not all of them; else nothing."""
+    if square.n_columns <= max(end, square.n_filled):
+        return []
+    return [f"{max(0, end - square.n_filled)} empty slots drawn"]
 
 
 def flow(parts: Sequence[str], wide: float) -> list[str]:

@@ -34,25 +34,34 @@ def make_figure(plan: Plan, *, veil: Sequence[int] = ()) -> Figure:
 
 def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: Sequence[int] = ()) -> None:
     """Draw every square with its labels and words, each on its own blank canvas."""
-    cell, span, start, gap = plan.cell, plan.span, plan.start, plan.gap
-    side, top = (plan.panel_width / cell - span) / 2, (plan.above + plan.edge) / cell
-    low = plan.panel_height / cell - top - span
+    cell, span, start, gap, top = plan.cell, plan.span, plan.start, plan.gap, plan.top
+    side, high = (plan.panel_width / cell - span) / 2, (plan.above + plan.edge) / cell - top
+    low = plan.panel_height / cell - high - span
     for panel, ax in zip(plan.panels, canvases, strict=True):
         square = panel.square
-        square_drawing.set_frame(ax, span, left=side, right=side, top=top, bottom=low)
-        square_drawing.draw_later(ax, square, span=span, start=start, gap=gap)
-        square_drawing.draw_attention(ax, square, start=start)
+        square_drawing.set_frame(ax, span, left=side, right=side, top=high, bottom=low)
+        square_drawing.draw_later(ax, square, span=span, start=start, gap=gap, top=top)
+        square_drawing.draw_attention(ax, square, start=start, top=top)
         square_drawing.draw_keys_and_values(
-            ax, square, span=span, start=start, gap=gap, names=panel.named
+            ax, square, span=span, start=start, gap=gap, top=top, names=panel.named
         )
         square_drawing.draw_queries_and_outputs(
             ax, square, span=span, start=start, gap=gap, names=not plan.small
         )
         square_drawing.draw_veil(ax, [p - start for p in veil if p >= start], span)
         labels.draw_labels(
-            ax, square, start=start, gap=gap, rows=not plan.small, above=plan.above - 12
+            ax,
+            square,
+            start=start,
+            gap=gap,
+            top=top,
+            rows=not plan.small,
+            above=plan.above - 12,
+            room=side * cell - plan.edge - 10,
         )
         labels.draw_value_labels(ax, square, span=span, start=start, gap=gap)
+        if plan.bracketed:
+            labels.draw_brackets(ax, square, span=span, start=start, gap=gap, top=top)
         _write_under(ax, plan, panel)
         if not plan.small:
             _write_corners(ax, plan, square)
@@ -73,7 +82,7 @@ def _write_under(ax: Canvas, plan: Plan, panel: Panel) -> None:
 
 def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
     """Which square this is, at the top left."""
-    cell, top = plan.cell, (plan.above + plan.edge) / plan.cell
+    cell, top = plan.cell, (plan.above + plan.edge) / plan.cell - plan.top
     words = f"step {square.step}", f"layer {square.layer}", f"head {square.head}"
     for k, line in enumerate(words):
         y = (12 + 14 * k) / cell - top

@@ -33,7 +33,7 @@ def list_numbers(square: Square) -> list[str]:
         parts.append(f"read {_keys_and_values(*read)}, wrote {_of_each(*written)}")
     elif square.cached:
         parts.append(f"wrote {_keys_and_values(*written)}")
-    parts += filter(None, [describe_held(square)])
+    parts += filter(None, [describe_held(square), _describe_growth(square)])
     parts += ["keys and values in different orders"] if square.has_two_orders else []
     parts += _list_unusual(square)
     return [*parts, sink] if (sink := describe_sink(square)) else parts
@@ -92,8 +92,7 @@ def describe_square(square: Square, start: int = 0) -> str:
     attend = "attends" if n == 1 else "attend"
     clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
-    if held := describe_held(square):
-        clauses.append(held)
+    clauses += filter(None, [describe_held(square), _describe_growth(square)])
     clauses += _list_unusual(square)
     if square.has_two_orders:
         clauses.append(_describe_orders(square))
@@ -198,9 +197,17 @@ def _list_unusual(square: Square) -> list[str]:
     if any(earlier.values()):
         words = " and ".join(pluralize(many, thing) for thing, many in earlier.items() if many)
         parts.append(f"{words} from an earlier prompt")
+    parts += [f"{pluralize(len(square.twice), 'token')} held twice"] if square.twice else []
     parts += [f"{pluralize(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
     parts += [f"{pluralize(n['empty'], 'slot')} empty"] if n["empty"] else []
     return parts + ([f"{pluralize(n['pad'], 'column')} of padding"] if n["pad"] else [])
+
+
+def _describe_growth(square: Square) -> str:
+    """By how many tokens the cache grew, if not by those that were fed; else empty."""
+    if not square.cached or square.grown == square.fed:
+        return ""
+    return f"the cache grew by {pluralize(square.grown, 'token')}"
 
 
 def _describe_orders(square: Square) -> str:

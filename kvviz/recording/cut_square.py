@@ -37,6 +37,7 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
         value_states=None if values == keys else values[1],
         implementation=step.implementation,
         kv_head=_find_kv_head(step, layer, head),
+        surplus=_list_surplus(step),
         n_layers=sum(held > 0 for held in step.after.values()),
         n_sequences=step.token_ids.shape[0],
     )
@@ -48,6 +49,17 @@ def _find_kv_head(step, layer, head):
         return 0
     n_sharing = step.attention[layer].shape[1] // step.kv_heads_by_layer[layer]
     return head // n_sharing
+
+
+def _list_surplus(step):
+    """Columns that earlier steps wrote beyond one for each token fed, back to where they began."""
+    surplus, held = [], step.held_before
+    for earlier in reversed(step.run[: step.index]):
+        if earlier.held_after != held:
+            break
+        surplus += range(earlier.visible, held)
+        held = earlier.held_before
+    return tuple(sorted(surplus))
 
 
 def _cut_attention(step, layer, head, sequence, rows, n_columns):
