@@ -121,7 +121,7 @@ def _describe(x, lines, levels, sums, rounding, xlabel: str) -> str:
 
 def _paint_curves(ax: Axes, x, lines: Mapping, log: bool, rounding: float | None) -> list[tuple]:
     """Draw a line for each of `lines` {name: y}; returns its ends (y, name, colour, bold)."""
-    ends = []
+    ends, every = [], max(1, len(x) // 8)
     for i, (name, y) in enumerate(lines.items()):
         color, dash, marker = style.SERIES[i % len(style.SERIES)]
         shown = y if rounding is None else np.where(y > rounding, y, np.nan)
@@ -131,7 +131,7 @@ def _paint_curves(ax: Axes, x, lines: Mapping, log: bool, rounding: float | None
             color=color,
             linestyle=dash,
             marker=marker,
-            markevery=max(1, len(x) // 8),
+            markevery=(i * every // len(lines), every),  # those of lines that meet don't
             clip_on=False,
             zorder=3,
             gid=f"line:{name}",
