@@ -42,6 +42,8 @@ def draw_curves(
     Rows: cached goes from 6 to 1; over step 0 to 2
     """
     x = to_numbers("x", list(x) if isinstance(x, range) else x)
+    if x.ndim != 1:
+        raise ValueError(f"x: expected a list of numbers, but got shape {x.shape}")
     curves = shorten_names("curves", curves)
     lines = {name: to_numbers(repr(name), y) for name, y in curves.items()}
     for name, y in lines.items():

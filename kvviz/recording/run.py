@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 
 from kvviz import progress
+from kvviz.arguments import describe
 from kvviz.count import in_units
 from kvviz.recording.step import Step
 from kvviz.recording.storage import read_steps, write_steps
@@ -38,6 +40,11 @@ class Run(Sequence):
     def __getitem__(self, index):
         if isinstance(index, slice):
             return self._steps[index]
+        try:
+            index = operator.index(index)
+        except TypeError:
+            came = describe(index)
+            raise TypeError(f"expected a step's number or a slice, but got {came}") from None
         if not -len(self) <= index < len(self):
             have = f"steps 0 to {len(self) - 1}" if len(self) else "no steps yet"
             raise IndexError(f"step {index}: this recording has {have}")

@@ -28,9 +28,7 @@ NO_REQUESTS = (
 
 def save(stepper, path) -> Path:
     """Write a page that holds only this stepper; `Stepper.save` lists the errors."""
-    path = Path(path)
-    if path.suffix != ".html":
-        raise ValueError(f"path: expected a name that ends in .html, but got {path.name!r}")
+    path = files.to_path(path, ".html")
     files.check_folder(path)  # before anything is drawn
     hint = (
         "Use the left and right arrow keys to move from step to step. Recorded and drawn by kvviz."
