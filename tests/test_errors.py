@@ -104,7 +104,8 @@ def test_an_error_never_holds_a_whole_object(name, kind, given):
         (
             "a step's attention",
             2,
-            "layer 2: attention was kept of layers 1 only; record(..., layers=[1, 2]) keeps it, too",
+            "layer 2: attention was kept of layers 1 only; "
+            "record(..., layers=[1, 2]) keeps it, too",
         ),
         ("a step's attention", 99, "layer 99: expected one of this model's, 0, 1, 2"),
     ],
