@@ -520,7 +520,6 @@ def test_an_exported_notebook_shows_picture_and_sentence_with_no_network(chrome,
     page.close()
 
 
-@every_notebook
 def test_progress_is_shown_on_the_page_and_leaves_nothing_behind(lab, chrome):
     page = chrome.new_page()
     page.add_init_script(NOTES_SEEN)
@@ -545,6 +544,7 @@ def text_of_outputs(path):
     return "".join(str(o.get("text", o)) for cell in read(path).cells for o in cell.outputs)
 
 
+@every_notebook
 def test_no_error_in_the_console_and_no_request_to_elsewhere(opened):
     assert opened.faults == []
     parts = [urlsplit(address) for address in opened.addresses]
