@@ -57,6 +57,8 @@ def draw_curves(
     Gap: gap goes from 5 to rounding; rounding is at most 1e-4; over x 0 to 1
     """
     x = to_numbers("x", list(x) if isinstance(x, range) else x)
+    if x.ndim != 1:
+        raise ValueError(f"x: expected a list of numbers, but got shape {x.shape}")
     lines = {name: to_numbers(repr(name), y) for name, y in shorten_names("curves", curves).items()}
     _check(x, lines, log, stairs, areas, rounding)
     levels = shorten_names("levels", levels or {})
@@ -85,7 +87,7 @@ def draw_curves(
 
 def _check(x, lines: Mapping, log: bool, stairs: bool, areas: str, rounding) -> None:
     for name, y in lines.items():
-        if y.shape != x.shape or x.ndim != 1:
+        if y.shape != x.shape:
             raise ValueError(f"{name!r}: expected {x.size} numbers, one for each x; got {y.shape}")
     check_finite(np.concatenate([[], *lines.values()]), log and rounding is None)
     if stairs and log:
