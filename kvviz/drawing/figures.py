@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_whole, describe
 from kvviz.drawing import heads, heads_painting, layout, notes, painting, sentences, style
 from kvviz.drawing.layout import Room
 from kvviz.drawing.picture import Picture
@@ -102,8 +102,9 @@ def draw_filmstrip(
     >>> kv.draw_filmstrip(run, steps=range(3))
     layer 0, head 0, with a cache, steps 0, 1, 2: rows computed 6, 1, 1; columns 6, 7, 8; ...
     """
+    check_run(run)
     if not isinstance(steps, Iterable | None):
-        raise ValueError(f"steps: expected several, such as range({steps}), but got {steps!r}")
+        raise ValueError(f"steps: expected several, such as range(3), but got {describe(steps)}")
     steps = list(range(min(len(run), FEW)) if steps is None else steps)
     if not steps:
         raise ValueError("steps: expected at least one step")
@@ -166,8 +167,7 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
     """
     if isinstance(run, Square):
         return run
-    if not isinstance(run, Sequence) or isinstance(run, str):
-        raise TypeError(f"expected a recording made by kv.record, but got {type(run).__name__}")
+    check_run(run)
     step, head = check_whole("step", step), check_whole("head", head)
     sequence = check_whole("sequence", sequence)
     if not 0 <= step < len(run):
@@ -177,6 +177,12 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
     if layer is None:
         layer = min(taken.kept.get("attention") or taken.layers)
     return taken.square(check_whole("layer", layer), head, sequence)
+
+
+def check_run(run) -> None:
+    """Raise TypeError unless `run` is a recording."""
+    if not isinstance(run, Sequence) or isinstance(run, str):
+        raise TypeError(f"expected a recording made by kv.record, but got {type(run).__name__}")
 
 
 def _make_pair(name: str, given) -> tuple:

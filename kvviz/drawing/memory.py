@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from kvviz import tokens
+from kvviz.arguments import describe
 from kvviz.count import UNITS, in_units
 from kvviz.drawing import style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
@@ -106,14 +107,14 @@ def _check(held, x, budget, failed) -> None:
         for odd in row[~(np.isfinite(row) & (row >= 0))][:1]:
             raise ValueError(f"held, {name!r}: expected bytes, 0 or more, but got {odd:g}")
     if budget is not None and not (isinstance(budget, Real) and 0 < budget < np.inf):
-        raise ValueError(f"budget: expected a number of bytes above 0, but got {budget!r}")
+        raise ValueError(f"budget: expected a number of bytes above 0, but got {describe(budget)}")
     for name, at in failed.items():
         if name not in held:
-            raise ValueError(f"failed: expected a name that is in held, but got {name!r}")
+            raise ValueError(f"failed: expected a name that is in held, but got {describe(name)}")
         if at not in x:
             span = f"{write_number(x[0])} to {write_number(x[-1])}"
             expected = f"one of the moments in x, {span}"
-            raise ValueError(f"failed, {name!r}: expected {expected}, but got {at!r}")
+            raise ValueError(f"failed, {name!r}: expected {expected}, but got {describe(at)}")
 
 
 def _measure_right(beside: list[str], starts: list[tuple[str, float]], edges) -> float:

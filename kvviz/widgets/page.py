@@ -25,9 +25,7 @@ NO_REQUESTS = (
 
 def save(stepper, path, heads: dict | None = None) -> Path:
     """Write a page that holds only this stepper; `Stepper.save` lists the errors."""
-    path = Path(path)
-    if path.suffix != ".html":
-        raise ValueError(f"path: expected a name that ends in .html, but got {path.name!r}")
+    path = files.to_path(path, ".html")
     wanted = list_pairs(dict(stepper._about["heads"]), heads)
     files.check_folder(path)  # before anything is drawn
     title = name_prompt(stepper)
