@@ -78,6 +78,7 @@ class Trial:
         self.trace, self.given_class = None, cache_class
         self.cache_class = watched_class(cache_class, self)
         self.feedings: list[Feeding] = []
+        self.decode: Feeding | None = None  # the text fed as a prompt and single tokens
         self.left: dict[int, object] = {}  # layer -> what was held after a reset
         self.doing = ""
 
@@ -130,7 +131,7 @@ class Trial:
     def judge(self) -> Verdict:
         """Feed the text both ways and compare everything; a mistake in the classes may raise."""
         right, reference = self.right, self.right.reference
-        decode = self.feed_after_reset(right.one_by_one)
+        decode = self.decode = self.feed_after_reset(right.one_by_one)
         chunks = self.feed_after_reset(right.in_chunks, "in chunks")
         logits = compare_logits(decode.by_call(), reference)
         entries = compare_entries(decode.passes, reference)
