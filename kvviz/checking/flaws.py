@@ -96,10 +96,14 @@ def choose_wrong_head(ours: Seen, right: Seen, gate: float) -> int:
 
 def describe_flaws(flaws: Flaws, ours: Seen, right: Seen) -> list[str]:
     """The flaws in clauses, such as "the key of ' that' in column 6 is wrong"."""
-    said = [_describe_tokens(flaws, ours, right)]
+    other, said = _find_other_token(flaws, ours, right), []
+    if other is not None:
+        pair = (quoted(seen.blank.tokens[other]) for seen in (ours, right))
+        said.append("column {} holds {}, expected {}".format(other, *pair))
     for kind in ("wrong", "extra", "missing"):
         found = {role: _list_places(flaws, role, kind) for role in _ROLES}
-        said += _describe_columns(kind, found["keys"], found["values"], right)
+        if not (kind == "wrong" and found["keys"] == found["values"] == [other]):  # said already
+            said += _describe_columns(kind, found["keys"], found["values"], right)
         said += _describe_rows(kind, found["queries"], found["outputs"])
     return [*filter(None, said), *_describe_cells(flaws, ours)]
 
@@ -111,13 +115,13 @@ def _list_places(flaws: Flaws, role: str, kind: str) -> list[int]:
     return sorted(place for (each, place), what in flaws.items() if (each, what) == (role, kind))
 
 
-def _describe_tokens(flaws: Flaws, ours: Seen, right: Seen) -> str:
-    """The first token that is another than the right one."""
+def _find_other_token(flaws: Flaws, ours: Seen, right: Seen) -> int | None:
+    """The first column that holds another token than the right one."""
     pairs = enumerate(zip(ours.blank.tokens, right.blank.tokens, strict=False))
     for column, (token, expected) in pairs:
         if token not in (expected, "?") and flaws.get(("keys", column)) == "wrong":
-            return f"column {column} holds {quoted(token)}, expected {quoted(expected)}"
-    return ""
+            return column
+    return None
 
 
 def _describe_columns(kind: str, keys: list[int], values: list[int], right: Seen) -> list[str]:

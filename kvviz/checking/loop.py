@@ -59,7 +59,7 @@ def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
     >>> def loop(model, ids, n):
     ...     return model.generate(ids, max_new_tokens=n, do_sample=False)
     >>> kv.check(loop, model, ids, 4).headline
-    'equal in tokens, logits, keys and values; 1 row a step'
+    "right, but that's the library's own loop: write yours"
     """
     check_loop(loop)
     check_prompt(ids)
@@ -191,6 +191,8 @@ def _judge(loop: LoopEvidence, model) -> Verdict:
         seen = "tokens, logits," if logits.count else "tokens,"
         headline = f"equal in {seen} keys and values; {describe_pace(loop)}"
         savings = describe_savings(loop.run.rows, loop.reference.n_prompt, loop.n_new)
+        if loop.watch.is_of_library:
+            headline, savings = "right, but that's the library's own loop: write yours", ""
         remarks, findings = list_remarks(loop), tuple(findings)
         return Verdict(
             True, headline, findings=findings, remarks=remarks, gaps=gaps, savings=savings
