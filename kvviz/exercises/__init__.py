@@ -3,17 +3,9 @@
 They may import `kvviz.checking`, `kvviz.recording` and the top-level modules.
 """
 
-from kvviz.exercises.caches import (
-    X,
-    Y,
-    Z,
-    causal_mask,
-    chunked_prefill,
-    diagnose,
-    fixed,
-    is_rounding,
-)
+from kvviz.exercises.caches import causal_mask, chunked_prefill
 from kvviz.exercises.costs import prediction, price
+from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, is_rounding
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, plain_loop, positions, reusable
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import html
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvviz.checking.learner_code import is_unwritten, own_frames
 
@@ -14,12 +15,17 @@ _MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
 class Feedback:
     """What a check found: `state` is "passed", "not done yet" or "not right yet".
 
+    `hints` are two, a small one and a larger one, and a notebook folds them. `picture` is None or
+    shows the learner's own run.
+
     >>> kv.exercises.positions(lambda p, n: 23_900).state
     'not right yet'
     """
 
     state: str
     message: str
+    hints: tuple[str, ...] = ()
+    picture: object | None = None
 
     @property
     def passed(self) -> bool:
@@ -30,20 +36,54 @@ class Feedback:
 
     def _repr_html_(self):
         message = html.escape(self.message).replace("\n", "<br>")
-        return f"<p><strong>{_MARK[self.state]} {self.state}</strong>: {message}</p>"
+        said = f"<p><strong>{_MARK[self.state]} {self.state}</strong>: {message}</p>"
+        picture = "" if self.picture is None else self.picture._repr_mimebundle_()[0]["text/html"]
+        return said + _fold(self.hints) + picture
+
+
+def _fold(hints: tuple[str, ...]) -> str:
+    """HTML of the hints, each folded; the larger ones only show inside the smaller one."""
+    folded = ""
+    for number in reversed(range(len(hints))):
+        name = "Hint" if number == 0 else "A larger hint"
+        text = html.escape(hints[number])
+        folded = f"<details><summary>{name}</summary><p>{text}</p>{folded}</details>"
+    return folded
 
 
 NOT_DONE = Feedback("not done yet", "replace the ... with your own lines and return the result")
 
 
-def accept(message: str) -> Feedback:
+def accept(message: str, picture=None) -> Feedback:
     """Feedback on a correct answer."""
-    return Feedback("passed", message)
+    return Feedback("passed", message, picture=picture)
 
 
-def reject(message: str) -> Feedback:
+def reject(message: str, picture=None) -> Feedback:
     """Feedback on a wrong answer: what was expected, what came back, and one thing to look at."""
-    return Feedback("not right yet", message)
+    return Feedback("not right yet", message, picture=picture)
+
+
+def with_hints(*hints: str):
+    """Decorate a check: until the exercise is passed, its feedback carries these hints.
+
+    >>> from kvviz.exercises.feedback import reject, with_hints
+    >>> @with_hints("Count by hand first.", "Step k runs over p + k positions.")
+    ... def check(function):
+    ...     return reject("that counts one step too many")
+    >>> check(None).hints[0]
+    'Count by hand first.'
+    """
+
+    def decorate(check):
+        @functools.wraps(check)
+        def checked(*args, **kwargs) -> Feedback:
+            feedback = check(*args, **kwargs)
+            return feedback if feedback.passed else replace(feedback, hints=hints)
+
+        return checked
+
+    return decorate
 
 
 def run_answer(function, *arguments):
