@@ -8,6 +8,8 @@ from kvviz.recording.square import Square
 from kvviz.tokens import quoted
 from kvviz.words import pluralize
 
+MOST_LISTED = 8  # numbers; of more, the first are named
+
 
 def describe_flaws(flaws: Flaws, ours: Square, right: Square) -> list[str]:
     """The flaws in clauses, such as "the key of ' that' in column 6 is wrong"."""
@@ -103,11 +105,14 @@ def _describe_cells(flaws: Flaws, ours: Square) -> list[str]:
 
 
 def _list_numbers(numbers: list[int]) -> str:
-    """6, or 6 to 12, or 1, 3, 4."""
+    """6, or 6 to 12, or 4 and 5, or 1, 3 and 4."""
     first, last = numbers[0], numbers[-1]
     if len(numbers) > 2 and numbers == list(range(first, last + 1)):
         return f"{first} to {last}"
-    return list_positions(numbers)
+    if len(numbers) > MOST_LISTED:
+        return list_positions(numbers)
+    before = ", ".join(map(str, numbers[:-1]))
+    return f"{before} and {last}" if before else str(last)
 
 
 def count_square(square: Square) -> str:

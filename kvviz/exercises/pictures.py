@@ -28,7 +28,7 @@ def picture_of_step(step: Step, expected: Step | None = None, *, title: str | No
 
     >>> from kvviz.exercises.pictures import picture_of_step
     >>> picture_of_step(uncached[1], run[1])
-    yours: step 1, layer 1, head ...: 7 columns, 7 rows; rows 0 to 5 should not be there. expected...
+    yours: step 1, layer 1, head ...: 7 columns, 7 rows; rows 0 to 5 should not be there. ...
     """
     try:
         compared = None if expected is None else _compare(step, expected)
