@@ -26,6 +26,7 @@ def find_edge_flaws(ours: Seen, right: Seen, gate: float) -> Flaws:
         if x.shape[1] < len(ours.columns):
             end = max(places, default=-1) + 1
         gone = set(right.columns) - set(places)
+        gone &= right.needed if gone else gone
         flaws |= {(role, place): "missing" for place in sorted(gone) if place >= end}
     for role in ("queries", "outputs"):
         x, y = (seen.query if role == "queries" else seen.output for seen in (ours, right))
