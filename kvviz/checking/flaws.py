@@ -31,7 +31,8 @@ def find_edge_flaws(ours: Seen, right: Seen, gate: float) -> Flaws:
     for role in ("queries", "outputs"):
         x, y = (seen.query if role == "queries" else seen.output for seen in (ours, right))
         flaws |= _compare(role, (x, ours.rows), (y, right.rows), gate)
-        gone = sorted(set(right.rows) - set(ours.rows))
+        there = () if x is None else ours.rows  # attention raised: there is no output
+        gone = sorted(set(right.rows) - set(there))
         flaws |= {(role, place): "missing" for place in gone}
     return flaws
 
