@@ -310,7 +310,7 @@ def test_any_token_is_drawn_as_typed_or_written_out_and_nothing_warns(token):
         warnings.simplefilter("error")
         ax = axes(3)
         drawn = decode(3, tokens=["x", token, token])  # the last one is bold
-        said = words(labels.draw_labels(ax, drawn, room=200))
+        said = words(labels.draw_labels(ax, drawn, above=200, room=200))
         FigureCanvasAgg(ax.figure).draw()
     for shown in (said["column:1"], said["column:2"]):
         if token in HOSTILE:
