@@ -91,6 +91,13 @@ def test_describe_says_which_of_the_runs_it_means(runs):
     for run, name in zip(runs, ["without", "with"], strict=True):
         feedback = exercises.describe(lambda s: (s.fed, 0, 0), run)
         assert f"step 0 of the run {name} a cache" in feedback.message, feedback.message
+        assert "step 0, layer" in feedback.picture.sentence
+
+
+def test_describe_shows_the_step_it_means_and_nothing_for_what_is_missing(runs):
+    fed = exercises.describe(lambda s: (s.fed, s.fed, s.visible - 1), *runs)
+    assert "step 1" in fed.message and "step 1, layer" in fed.picture.sentence
+    assert exercises.describe(lambda s: (s.fed, None, None), *runs).picture is None
 
 
 # -- notebook 01: share_used --------------------------------------------------------------------
@@ -309,6 +316,16 @@ def test_score_last_row_solved(model, right):
     assert "without generate" not in feedback.message
     hooks = [m._forward_hooks for m in (model.model.embed_tokens, model.lm_head)]
     assert vars(model).keys() == before.keys() and not any(hooks)
+
+
+@pytest.mark.parametrize("wrong", [forgetful, not_growing, small.cached_loop])
+def test_score_last_row_shows_step_1_beside_the_right_one(model, wrong):
+    sentence = exercises.score_last_row(wrong, model, small.prompt(6)).picture.sentence
+    assert sentence.startswith("yours: step 1") and "expected: " in sentence, sentence
+
+
+def test_score_last_row_shows_no_picture_where_the_squares_are_right(model):
+    assert exercises.score_last_row(small.plain_loop, model, small.prompt(6)).picture is None
 
 
 def test_score_last_row_by_generate_is_right_and_still_to_be_written(model):

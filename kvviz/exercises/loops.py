@@ -7,6 +7,7 @@ from math import isclose
 from kvviz import count
 from kvviz.exercises.answers import to_number, to_numbers
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
+from kvviz.exercises.pictures import picture_of_step
 
 _NAMES = ("fed", "visible", "position")
 
@@ -44,7 +45,9 @@ def describe(function, *runs) -> Feedback:
                 wrong.setdefault(name, (step, numbers[name]))
     if not wrong and not undone:
         return accept("fed, visible and position are right in every step")
-    return reject(_judge_description(wrong, undone))
+    first = next((wrong[name][0] for name in _NAMES if name in wrong), None)
+    picture = None if first is None else picture_of_step(first)
+    return reject(_judge_description(wrong, undone), picture)
 
 
 def _read_description(answer) -> dict[str, float | None] | None:

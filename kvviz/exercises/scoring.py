@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from kvviz import count
 from kvviz.exercises.answers import to_tensor
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
+from kvviz.exercises.pictures import picture_of_step
 from kvviz.recording.recorder import record
 
 
@@ -38,7 +39,10 @@ def score_last_row(function, model, ids, n: int = 12) -> Feedback:
         return reject("your loop changed the prompt it was given: build a longer tensor instead")
     expected = model.generate(ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
     out = to_tensor(out)
-    return _judge_loop(trial, out, expected, ids.shape[1]) or accept(
+    mistake = _judge_loop(trial, out, expected, ids.shape[1])
+    if mistake and trial.fed != count.rows(ids.shape[1], n, cached=False):
+        return replace(mistake, picture=_draw_step_1(trial, model, expected[:, : ids.shape[1] + 1]))
+    return mistake or accept(
         f"{_list_rows(trial.fed)} rows through the layers, {_list_rows(trial.scored)} scored: "
         f"{sum(trial.scored)} rows of logits instead of {sum(trial.fed)}, and the same text"
         + ("; now write the loop yourself, without generate" if trial.used_generate else "")
@@ -54,6 +58,7 @@ class _Trial:
     scored: list[int] = field(default_factory=list)  # rows given to the head, in each call
     read_cache: bool = False
     used_generate: bool = False
+    steps: tuple = ()  # as recorded: empty if the learner calls the model's parts one by one
 
 
 @contextlib.contextmanager
@@ -84,7 +89,17 @@ def _watch(model):
         del model.generate
         for handle in handles:
             handle.remove()
-    trial.read_cache = any(step.held_before for step in run)
+    trial.read_cache, trial.steps = any(step.held_before for step in run), tuple(run)
+
+
+def _draw_step_1(trial: _Trial, model, text):
+    """The learner's step 1 beside the right one, which is fed the prompt and one token more."""
+    if len(trial.steps) < 2:
+        return None
+    with record(model, keep=()) as right, torch.no_grad():
+        for end in (-1, None):
+            model(text[:, :end], use_cache=False)
+    return picture_of_step(trial.steps[1], right[1])
 
 
 def _judge_loop(trial: _Trial, out, expected, n_prompt: int) -> Feedback | None:
