@@ -162,7 +162,7 @@ def test_sentence_of_a_decode_step(cached):
         "the output layer; in each layer, 8 columns are read from the cache and 1 written; "
         "query head 2 of 6, which reads key/value head 0 of 2, attends most to "
     )
-    assert said.endswith(f"; the cache holds 9.28 KiB; the next token is '{following}'")
+    assert said.endswith(f"; whole cache: 9.28 KiB, all 3 layers; the next token is '{following}'")
 
 
 def test_sentences_of_a_prefill_and_of_a_step_without_a_cache(cached, uncached):

@@ -124,7 +124,7 @@ def describe_flow(flow: Flow, start: int = 0) -> str:
         describe_open(flow),
         sentences.describe_left_out(square, start),
         sentences.describe_doubt(square),
-        f"the cache holds {held}" if (held := sentences.describe_held(square)) else "",
+        sentences.describe_held(square),
         describe_following(flow),
     ]
     return f"{', '.join(where)}: {'; '.join(filter(None, clauses))}"

@@ -7,7 +7,10 @@ from kvviz.exercises.caches import causal_mask, chunked_prefill
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, is_rounding
 from kvviz.exercises.feedback import Feedback
-from kvviz.exercises.loops import describe, plain_loop, positions, reusable
+from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.reuse import reusable
+from kvviz.exercises.scoring import score_last_row
 
 __all__ = ["Feedback", "X", "Y", "Z", "causal_mask", "chunked_prefill", "describe", "diagnose"]
-__all__ += ["fixed", "is_rounding", "plain_loop", "positions", "prediction", "price", "reusable"]
+__all__ += ["fixed", "is_rounding", "prediction", "price", "reusable", "score_last_row"]
+__all__ += ["share_used"]

@@ -18,7 +18,7 @@ class Feedback:
     `hints` are two, a small one and a larger one, and a notebook folds them. `picture` is None or
     shows the learner's own run.
 
-    >>> kv.exercises.positions(lambda p, n: 23_900).state
+    >>> kv.exercises.share_used(lambda p, n: 1 / n).state
     'not right yet'
     """
 
