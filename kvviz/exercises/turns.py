@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kvviz.arguments import check_whole
 from kvviz.checking.compare import GATE
 from kvviz.checking.learner_code import attempt, describe_error, is_unwritten, own_frames
 from kvviz.checking.loop_inputs import check_model, check_prompt, in_float32
@@ -65,6 +66,7 @@ def two_turns(function, model, ids, more, n_new: int = 6) -> Feedback:
     check_model(model)
     check_prompt(ids, model)
     check_prompt(more, model)
+    n_new = check_whole("n_new", n_new, least=1)
     if is_unwritten(function):
         return NOT_DONE
     remarks, rows = {}, []
@@ -132,6 +134,9 @@ def _judge(function, model, ids, more, n_new, stop, chat: Chat):
     if not (torch.equal(given[0], ids) and torch.equal(given[1], more)):
         return "your function changed the tokens it was given: build a longer tensor", run, []
     problem = _find_wrong_step(run, chat) or _find_wrong_text(called.result, chat, run)
+    if not problem and run.positions > chat.text.shape[1]:
+        problem = f"the text is right, but {run.positions} rows were computed for "
+        problem += f"{chat.text.shape[1]} tokens: some were fed again"
     return problem, run, _list_remarks(run, chat)
 
 
