@@ -40,6 +40,7 @@ _HOME = {
     "draw_curves": "drawing.curves",
     "draw_bars": "drawing.charts",
     "draw_grid": "drawing.grid",
+    "draw_flow": "drawing.flow",
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",
