@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from kvviz.arguments import check_whole
@@ -12,35 +10,12 @@ from kvviz.checking.learner_code import attempt, describe_error, is_unwritten, o
 from kvviz.checking.loop_inputs import check_model, check_prompt, in_float32
 from kvviz.checking.watchdog import TimeLimitReached
 from kvviz.exercises.answers import to_tensor
+from kvviz.exercises.chat import Chat, write_plainly
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, with_hints
+from kvviz.exercises.pictures import picture_of_step
 from kvviz.words import pluralize
 
 SECONDS = 60  # that one call of the learner's function may take
-
-
-@dataclass(frozen=True)
-class Chat:
-    """Two turns as the plain loop writes them, without a cache."""
-
-    text: torch.Tensor  # (1, all): prompt, first answer, message and second answer
-    n_prompt: int
-    n_first: int
-    n_more: int
-    goes_on: int  # the token that would follow the first answer if nothing stopped it
-    logits: torch.Tensor  # (1, all - 1, vocabulary)
-
-    @property
-    def tokens(self) -> list[int]:
-        return self.text[0].tolist()
-
-    @property
-    def end_of_first(self) -> int:
-        """Where the message begins."""
-        return self.n_prompt + self.n_first
-
-    @property
-    def more(self) -> list[int]:
-        return self.tokens[self.end_of_first : self.end_of_first + self.n_more]
 
 
 @with_hints(
@@ -69,22 +44,36 @@ def two_turns(function, model, ids, more, n_new: int = 6) -> Feedback:
     n_new = check_whole("n_new", n_new, least=1)
     if is_unwritten(function):
         return NOT_DONE
-    remarks, rows = {}, []
+    remarks, first = {}, None
     with torch.no_grad(), in_float32(model):
-        whole = _plain_chat(model, ids, more, n_new, None)
+        whole = write_plainly(model, ids, more, n_new, None)
         for what, n, stop in _list_cases(whole, n_new):
-            chat = whole if stop is None and n == n_new else _plain_chat(model, ids, more, n, stop)
-            problem, run, found = _judge(function, model, ids, more, n, stop, chat)
+            chat = (
+                whole if stop is None and n == n_new else write_plainly(model, ids, more, n, stop)
+            )
+            problem, step, run = _judge(function, model, ids, more, n, stop, chat)
             if problem is NOT_DONE:
                 return problem
             if problem:
-                right = "Without a stop token, both turns are right. " if rows else ""
-                return reject(f"{right}{what}{problem}")
-            remarks |= dict.fromkeys(found)
-            rows = rows or run.rows
-    says = f"rows {', '.join(map(str, rows))}: turn two fed only what the cache didn't hold, and "
-    says += "the text is the plain loop's, also where a stop token ends turn one early"
-    return accept("; ".join([says, *remarks]))
+                right = "Without a stop token, both turns are right. " if first else ""
+                picture = None if step is None else picture_of_step(run[step])
+                return reject(f"{right}{what}{problem}", picture)
+            remarks |= dict.fromkeys(_list_remarks(run, chat))
+            first = first or run
+    rows = ", ".join(map(str, first.rows))
+    says = f"rows {rows}: turn two fed only what the cache didn't hold, and the text is the plain "
+    says += "loop's, also where a stop token ends turn one early"
+    return accept("; ".join([says, *remarks]), _draw_turns(first, whole))
+
+
+def _draw_turns(run, chat: Chat):
+    """The prompt, one row of each turn, and between them the steps where the message went in."""
+    from kvviz.drawing.figures import draw_filmstrip
+
+    ends = [step.held_after for step in run]
+    message = next(i for i, end in enumerate(ends) if end >= chat.end_of_first + chat.n_more)
+    steps = sorted({0, 1, message - 1, message, message + 1} & {*range(len(run))})
+    return draw_filmstrip(run, steps=steps)
 
 
 def _list_cases(whole: Chat, n_new: int):
@@ -96,48 +85,30 @@ def _list_cases(whole: Chat, n_new: int):
     yield "With n_new=1: ", 1, None
 
 
-def _plain_chat(model, ids, more, n_new, stop) -> Chat:
-    text, n_first, goes_on = ids, 0, -1
-
-    def choose():
-        return model(text, use_cache=False).logits[:, -1:].argmax(-1)
-
-    for turn in (1, 2):
-        for _ in range(n_new):
-            newest = choose()
-            text = torch.cat([text, newest], dim=1)
-            if newest.item() == stop:
-                break
-        if turn == 1:
-            n_first, goes_on = text.shape[1] - ids.shape[1], choose().item()
-            text = torch.cat([text, more], dim=1)
-    logits = model(text[:, :-1], use_cache=False).logits.float().cpu()
-    return Chat(text, ids.shape[1], n_first, more.shape[1], goes_on, logits)
-
-
 def _judge(function, model, ids, more, n_new, stop, chat: Chat):
-    """(what is wrong or None, the recording, remarks) of one call of the learner's function."""
+    """(what is wrong or None, in which step, the recording) of one call of the function."""
     from kvviz.recording.recorder import record
 
     given = ids.clone(), more.clone()
     with record(model, keep=("logits",)) as run:
         called = attempt(function, model, *given, n_new, stop, seconds=SECONDS)
+    wrong, step = _find_wrong_step(run, chat)
     if (error := called.error) is not None:
         if isinstance(error, NotImplementedError) and not run:
-            return NOT_DONE, run, []
-        wrong = _find_wrong_step(run, chat)
+            return NOT_DONE, None, run
         says = f"your function {_describe(error)}"
-        return (f"{wrong}; then {says}" if wrong else says), run, []
+        return f"{wrong}; then {says}" if wrong else says, step, run
     if not run:
         nothing = called.result is None or called.result is Ellipsis
-        return NOT_DONE if nothing else "your function never called the model", run, []
+        return NOT_DONE if nothing else "your function never called the model", None, run
     if not (torch.equal(given[0], ids) and torch.equal(given[1], more)):
-        return "your function changed the tokens it was given: build a longer tensor", run, []
-    problem = _find_wrong_step(run, chat) or _find_wrong_text(called.result, chat, run)
-    if not problem and run.positions > chat.text.shape[1]:
-        problem = f"the text is right, but {run.positions} rows were computed for "
-        problem += f"{chat.text.shape[1]} tokens: some were fed again"
-    return problem, run, _list_remarks(run, chat)
+        return "your function changed the tokens it was given: build a longer tensor", None, run
+    total = chat.text.shape[1]
+    problem = wrong or _find_wrong_text(called.result, chat, run)
+    if not problem and run.positions > total:
+        problem = f"the text is right, but {run.positions} rows were computed for {total} tokens: "
+        problem += "some were fed again"
+    return problem, step, run
 
 
 def _describe(error) -> str:
@@ -151,24 +122,24 @@ def _describe(error) -> str:
 # -- what was fed ----------------------------------------------------------------------------------
 
 
-def _find_wrong_step(run, chat: Chat) -> str | None:
+def _find_wrong_step(run, chat: Chat) -> tuple[str | None, int | None]:
     """The first pass that was fed something held already, or not what comes next."""
     text, held = chat.tokens, []
     for step in run:
-        fed = step.token_ids[0].tolist()
-        if step.index and step.held_before == 0:
-            return f"step {step.index}: {_name_restart(fed, chat)}"
+        fed, says = step.token_ids[0].tolist(), None
         held = held[: step.held_before] + fed
-        if held != text[: len(held)]:
-            return f"step {step.index}: {_name_fed(step.held_before, fed, chat, run.label)}"
-        if len(held) < len(text) and "logits" in step.kept:
+        if step.index and step.held_before == 0:
+            says = _name_restart(fed, chat)
+        elif held != text[: len(held)]:
+            says = _name_fed(step.held_before, fed, chat, run.label)
+        elif len(held) < len(text) and "logits" in step.kept:
             right = chat.logits[0, len(held) - 1]
             if not (step.logits[0] - right).abs().max() <= GATE * right.abs().max():
-                return (
-                    f"step {step.index}: you fed the right tokens, but the logits differ from the "
-                    "plain loop's. Leave position_ids and masks to the model."
-                )
-    return None
+                says = "you fed the right tokens, but the logits differ from the plain loop's. "
+                says += "Leave position_ids and masks to the model."
+        if says:
+            return f"step {step.index}: {says}", step.index
+    return None, None
 
 
 def _name_restart(fed, chat: Chat) -> str:
