@@ -99,6 +99,7 @@ def test_a_right_second_turn_passes_in_any_style(model, function, says):
     feedback = exercises.two_turns(function, model, IDS, MORE)
     assert feedback.passed and says in feedback.message, feedback
     assert ("but one pass" in says) == ("but one pass" in feedback.message)
+    assert "rows computed 6, 1, 1, " in feedback.picture.sentence
     assert exercises.two_turns(function, model, IDS, MORE[:, :1], n_new=3).passed
 
 
@@ -226,6 +227,7 @@ def test_each_way_to_go_wrong_has_its_own_message(model, function, says):
     feedback = exercises.two_turns(function, model, IDS, MORE)
     assert feedback.state == "not right yet" and feedback.hints
     assert re.search(says, feedback.message), feedback.message
+    assert (feedback.picture is not None) == ("step " in feedback.message)
 
 
 def test_bad_input_is_refused(model):
