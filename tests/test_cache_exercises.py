@@ -141,6 +141,9 @@ def test_an_open_forward_is_not_done_yet_and_its_hints_are_folded():
     assert exercises.forward(OpenForward).state == "not done yet"
     half = exercises.forward(HalfOpen)
     assert half.state == "not done yet" and "replace the ... in `forward`" in half.message
+    methods = {"positions": OpenForward.positions, "forward": with_forward().forward}
+    other_half = exercises.forward(type("OtherHalf", (Forge,), methods))
+    assert other_half.state == "not done yet" and "... in `positions`" in other_half.message
     page = half._repr_html_()
     assert page.count("<details>") == 2 and "cache.held" in half.hints[1]
     assert exercises.cache(Open).hints and repr(half).startswith("· not done yet")
@@ -183,7 +186,7 @@ def test_an_open_forward_is_not_done_yet_and_its_hints_are_folded():
             "An empty cache is a cache",
         ),
         ({"logits": "x"}, "unexpected return value", ""),
-        ({"positions": "None"}, "unexpected return value", ""),
+        ({"positions": "[pos_start]"}, "unexpected return value", ""),
     ],
 )
 def test_each_mistake_in_a_forward_is_told_from_the_others(changed, cause, hint):
