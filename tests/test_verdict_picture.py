@@ -2,18 +2,22 @@
 
 import loops
 import numpy as np
+import odd_caches
 import pytest
 import small
 import strange_loops
+import strangers
 import torch
 
 import kvviz as kv
 from kvviz.checking import verdict_picture
 from kvviz.checking.cache import judge_cache
+from kvviz.checking.compare import SEEN
 from kvviz.checking.loop import check, judge_loop, uncached_reference
 from kvviz.checking.right_forge import RightForge
 from kvviz.checking.verdict_picture import Mistake, Strip
 from kvviz.drawing import marks, style
+from kvviz.exercises.pictures import picture_of_step
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache
 
@@ -80,9 +84,9 @@ def check_marks(verdict):
             state = yours.get((role, place))
             if place not in there:
                 assert state == "extra", (role, place)
-            elif place not in here:
+            elif place not in here or x is None:
                 assert state == "missing", (role, place)
-            elif x is not None:
+            else:
                 a, b = x[:, here.index(place)], y[:, there.index(place)]
                 is_equal = a.shape == b.shape and bool((a - b).abs().max() <= gate * y.abs().max())
                 assert state == (None if is_equal else "wrong"), (role, place)
@@ -98,12 +102,79 @@ def test_a_faults_picture_marks_what_differs_and_nothing_else(right, fault):
     check_marks(judge_cache(right, fault.cache_class, fault.forge_class))
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_marks_are_right_on_other_prompts_too(seed):
-    other = RightForge(ids=small.prompt((3, 11)[seed], seed=seed))
-    for name in ("written twice", "keys in front", "mask_missing", "stale cache"):
-        if fault := GALLERY.get(name):
-            check_marks(judge_cache(other, fault.cache_class, fault.forge_class))
+@pytest.mark.parametrize("length", [1, 3, 11])
+def test_the_marks_are_right_on_other_prompts_too(length):
+    other = RightForge(ids=small.prompt(length, seed=length))
+    for name in ("written twice", "keys in front", "prefill without a mask", "stale cache"):
+        fault = GALLERY[name]
+        check_marks(judge_cache(other, fault.cache_class, fault.forge_class))
+
+
+SOME = [*odd_caches.WRONG, *strangers.WRONG][::3]
+
+
+@pytest.mark.parametrize("wrong", SOME, ids=lambda kind: kind.__name__)
+def test_the_marks_are_right_in_any_cache(right, wrong):
+    """Or there are none: where the mistake is in no step that attention saw."""
+    verdict = judge_cache(
+        right, *((KVCache, wrong) if issubclass(wrong, Forge) else (wrong, Forge))
+    )
+    assert not verdict.passed
+    if verdict.picture is not None and isinstance(evidence_of(verdict), Mistake):
+        check_marks(verdict)
+    elif verdict.picture is not None:
+        assert not any(find_marks(verdict.picture))
+
+
+def test_an_output_that_never_came_is_missing(right):
+    verdict = judge_cache(right, KVCache, odd_caches.AppendsKeysOnly)
+    assert "the output of row 6 is missing" in verdict.picture.sentence
+
+
+def test_a_row_that_follows_is_named_below_the_missing_one(judge):
+    loop = next(loop for loop in strange_loops.WRONG if loop.__name__ == "fills_twice")
+    ax = judge(loop).picture.figure.axes[0]
+    names = {a.get_gid(): a.get_position()[1] for a in ax.texts if a.get_gid()}
+    assert names["name:queries"] > 7 and names["name:outputs"] > 7
+
+
+# -- long texts, and windows ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long_verdicts():
+    model, ids = small.llama(n_positions=256), small.prompt(90)
+    wrong = loops.whole_sequence_fed, loops.never_passed_on, loops.starts_over
+    with torch.no_grad():
+        reference = uncached_reference(model, ids, 4)
+        return [judge_loop(loop, model, reference) for loop in wrong]
+
+
+def test_in_a_long_text_the_newest_columns_expected_are_in_the_picture(long_verdicts):
+    for verdict in long_verdicts:
+        newest = evidence_of(verdict).right.columns[-1]
+        yours, expected = verdict.picture.figure.axes[:2]
+        drawn = marks.find_cells(expected.collections)
+        assert drawn["keys", newest] == "new"
+        assert expected.get_xlim() == yours.get_xlim()
+    words = " ".join(a.get_text() for a in long_verdicts[0].picture.figure.axes[0].texts)
+    assert "columns and rows from 99 on are left out" in words
+    assert "columns 91 to 180 are too many" in long_verdicts[0].picture.sentence
+
+
+def test_columns_out_of_a_window_are_expected_nowhere():
+    model, ids = small.mistral(), small.prompt(9)
+    verdict = check(loops.position_restarts, model, ids, 6)
+    assert verdict.picture.sentence.endswith("expected: 5 columns, 1 row")
+    assert "missing" not in verdict.picture.sentence
+    gone = check(loops.never_passed_on, model, ids, 6)
+    assert "the keys and values of columns 5 to 9 are missing" in gone.picture.sentence
+
+
+def test_a_latent_or_a_half_precise_model_has_its_picture():
+    for model in (small.deepseek_v3(), small.llama().to(torch.bfloat16)):
+        verdict = check(loops.position_restarts, model, small.prompt(6), 4)
+        assert "in column 6 is wrong" in verdict.picture.sentence
 
 
 def test_every_kind_of_fault_shows_where_it_is(right):
@@ -308,3 +379,44 @@ def test_on_the_default_model(default_model):
     forge = RightForge(model, ids, 4)
     for name in ("written twice", "keys in front", "own key left out"):
         check_marks(judge_cache(forge, *GALLERY[name][2:4]))
+
+
+# -- for the exercises ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(llama):
+    """One run without a cache, and three with it: with attention, with what it saw, and counts."""
+    with torch.no_grad(), kv.record(llama) as uncached:
+        llama.generate(small.prompt(6), max_new_tokens=4, do_sample=False, use_cache=False)
+    made = [uncached]
+    for keep in (("attention",), SEEN, ()):
+        with torch.no_grad(), kv.record(llama, keep=keep) as run:
+            llama.generate(small.prompt(6), max_new_tokens=4, do_sample=False)
+        made.append(run)
+    return made
+
+
+def test_a_step_is_drawn_of_any_recording(runs):
+    for run in runs:
+        picture = picture_of_step(run[1])
+        assert picture.sentence.startswith("step 1, layer ")
+    assert picture_of_step(runs[0][1], title="Yours").figure.axes[0].texts
+    assert "attention was not kept" in picture_of_step(runs[3][1]).sentence
+    assert "attends most" in picture_of_step(runs[2][1]).sentence
+
+
+def test_a_step_beside_the_right_one_has_its_flaws_marked(runs):
+    for right in runs[1:]:
+        picture = picture_of_step(runs[0][1], right[1])
+        assert picture.sentence.startswith("yours: step 1")
+        assert "rows 0 to 5 should not be there" in picture.sentence
+        yours = find_marks(picture)[0]
+        assert {row for role, row in yours if role == "queries"} == {*range(6)}
+        assert not {role for role, _ in yours} & {"keys", "values"}
+
+
+def test_equal_steps_are_drawn_alone_and_what_is_no_step_is_not_drawn(runs):
+    for run in runs:
+        assert not picture_of_step(run[1], run[1]).sentence.startswith("yours")
+    assert picture_of_step(None) is None and picture_of_step(runs[0][1], "no") is None

@@ -65,28 +65,24 @@ def _tell(kind: str, names: tuple[str, str], columns: list[int], right: Square) 
 
 
 def _describe_rows(kind: str, queries: list[int], outputs: list[int]) -> list[str]:
+    if kind == "wrong" and queries == outputs:
+        return [_tell_rows(("query and output", "queries and outputs"), queries, kind)]
     if kind == "wrong":
-        if queries == outputs:
-            return [_tell_rows(("query and output", "queries and outputs"), queries)]
-        return [
-            _tell_rows(("query", "queries"), queries),
-            _tell_rows(("output", "outputs"), outputs),
-        ]
-    if not queries:
-        return []
-    end = "missing" if kind == "missing" else "should not be there"
+        each = ((("query", "queries"), queries), (("output", "outputs"), outputs))
+        return [_tell_rows(names, rows, kind) for names, rows in each]
+    which = f"row{'s' * (len(queries) > 1)} {_list_numbers(queries)}" if queries else ""
     if kind == "extra":
-        return [f"row{'s' * (len(queries) > 1)} {_list_numbers(queries)} {end}"]
-    are = "are" if len(queries) > 1 else "is"
-    return [f"row{'s' * (len(queries) > 1)} {_list_numbers(queries)} {are} {end}"]
+        return [f"{which} should not be there" if which else ""]
+    said = f"{which} {'are' if len(queries) > 1 else 'is'} missing" if which else ""
+    return [said, _tell_rows(("output", "outputs"), sorted({*outputs} - {*queries}), kind)]
 
 
-def _tell_rows(names: tuple[str, str], rows: list[int]) -> str:
+def _tell_rows(names: tuple[str, str], rows: list[int], kind: str) -> str:
     if not rows:
         return ""
     several = len(rows) > 1
     are = "are" if several or " and " in names[0] else "is"
-    return f"the {names[several]} of row{'s' * several} {_list_numbers(rows)} {are} wrong"
+    return f"the {names[several]} of row{'s' * several} {_list_numbers(rows)} {are} {kind}"
 
 
 def _describe_cells(flaws: Flaws, ours: Square) -> list[str]:

@@ -26,11 +26,13 @@ def find_edge_flaws(ours: Seen, right: Seen, gate: float) -> Flaws:
         if x.shape[1] < len(ours.columns):
             end = max(places, default=-1) + 1
         gone = set(right.columns) - set(places)
+        gone &= right.needed if gone else gone
         flaws |= {(role, place): "missing" for place in sorted(gone) if place >= end}
     for role in ("queries", "outputs"):
         x, y = (seen.query if role == "queries" else seen.output for seen in (ours, right))
         flaws |= _compare(role, (x, ours.rows), (y, right.rows), gate)
-        gone = sorted(set(right.rows) - set(ours.rows))
+        there = () if x is None else ours.rows  # attention raised: there is no output
+        gone = sorted(set(right.rows) - set(there))
         flaws |= {(role, place): "missing" for place in gone}
     return flaws
 

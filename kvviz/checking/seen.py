@@ -65,6 +65,13 @@ class Seen:
                 break
         return best
 
+    @cached_property
+    def needed(self) -> set[int]:
+        """The columns that some row can see: with a window, the last ones; all, if unknown."""
+        if self.attention is None:
+            return {*self.columns}
+        return {self.columns[j] for j in self.attention[1].any(0).nonzero()[:, 0].tolist()}
+
     def _masks(self) -> Iterator[Tensor]:
         """Masks that a row may be given, the right one first; see `mask_rules`."""
         rows, columns = torch.tensor(self.rows), torch.tensor(self.columns)

@@ -6,7 +6,7 @@ when somebody looks, and whatever prevents that leaves a verdict without a pictu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kvviz.checking.flaw_words import count_square, describe_flaws
@@ -31,7 +31,21 @@ class Mistake:
         """Both squares, with everything that differs marked; None if nothing does."""
         flaws = find_flaws(self.ours, self.right, self.gate)
         head = choose_wrong_head(self.ours, self.right, self.gate)
-        return draw_flaws(self.ours.draw_head(head), self.right.draw_head(head), flaws)
+        ours, right = self.ours.draw_head(head), self.right.draw_head(head)
+        return draw_flaws(ours, self._drop_columns(right), flaws)
+
+    def _drop_columns(self, right: Square) -> Square:
+        """The right square, with the columns that are out of the layer's window."""
+        out = {j for j, state in enumerate(self.ours.blank.column_states) if state == "dropped"}
+        out |= {*self.right.columns} - self.right.needed
+        states = ("dropped" if j in out else s for j, s in enumerate(right.column_states))
+        masked, at = right.masked.copy(), [j for j in out if j < right.n_columns]
+        masked[:, at] = False
+        weights = right.weights
+        if weights is not None:
+            weights = weights.copy()
+            weights[:, at] = float("nan")
+        return replace(right, column_states=tuple(states), masked=masked, weights=weights)
 
 
 def draw_flaws(ours: Square, right: Square, flaws: Flaws):
@@ -64,7 +78,8 @@ class Strip:
         squares = [seen.draw_head(head) for seen in self.steps]
         rows = ", ".join(str(len(seen.rows)) for seen in self.steps)
         columns = ", ".join(str(square.n_visible) for square in squares)
-        which = f"the first {len(squares)} of {len(self.rows)} steps"
+        several = f" {len(squares)}" if len(squares) > 1 else ""
+        which = f"the first{several} of {len(self.rows)} steps"
         if len(squares) == len(self.rows):
             which = "the step" if len(squares) == 1 else f"all {len(squares)} steps"
         where = f"layer {last.layer}, head {head}"

@@ -113,7 +113,7 @@ def _paint_stack(ax: Axes, flow: Flow, y: float, pitch: float) -> float:
 
 
 def _name_token(token: str) -> str:
-    return fonts.make_label(token, bold=True, size=style.LABEL, width=80)[0]
+    return fonts.make_label(token, bold=True, size=style.LABEL, width=66)[0]
 
 
 def _draw_chip(ax: Axes, words: str, top: float, note: str) -> float:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch
 
 from kvviz.drawing import fonts, marks, sentences, style
+from kvviz.drawing.axes import measure_names
 from kvviz.drawing.flow_facts import Flow, count_written
 from kvviz.drawing.flow_heads import write_heading
 from kvviz.drawing.marks import Cells, add, make_boxes, write
@@ -61,6 +62,18 @@ def plan(flow: Flow, start: int) -> Plan:
 def draw_arrow(ax: Axes, start, end) -> None:
     looks = {"arrowstyle": "-|>", "mutation_scale": 9, "shrinkA": 0, "shrinkB": 0, "linewidth": 1.3}
     ax.add_patch(FancyArrowPatch(start, end, color=style.QUIET, zorder=2, **looks))
+
+
+def draw_bracket(ax: Axes, ends, y: float, words: str, *, within, gid: str) -> None:
+    """Draw a bracket under `ends` (x0, x1), named in bold under it, if possible `within` (x0, x1).
+
+    A bracket and its name take 26 pixels.
+    """
+    (left, right), long = ends, measure_names([words])
+    bracket = [(left, y), (left, y + 4), (right, y + 4), (right, y)]
+    ax.plot(*np.transpose(bracket), color=style.QUIET, linewidth=1)
+    start = max(within[0], min((left + right - long) / 2, within[1] - long / 2))
+    write(ax, start, y + 15, words, bold=True, gid=gid)
 
 
 def paint(ax: Axes, flow: Flow, plan: Plan, *, left: float, top: float) -> None:
@@ -188,7 +201,7 @@ def _note_work(ax: Axes, flow: Flow, plan: Plan, x: float, y: float) -> None:
     n_new = count_written(square.column_states)
     kinds = [(("read", "earlier"), f"{n_read} read from the cache")]
     again = f", {again} of them recomputed" if (again := square.tally["recomputed"]) else ""
-    verb = "written" if square.cached else "computed"
+    verb = "written" if flow.kept[square.layer] else "computed"
     kinds += [(("new", "recomputed"), f"{n_new} {verb}{again}")]
     down = y + 6
     for kind, words in kinds:
@@ -196,11 +209,8 @@ def _note_work(ax: Axes, flow: Flow, plan: Plan, x: float, y: float) -> None:
         if not here:
             continue
         ends = x + plan.wide * here[0] + 1, x + plan.wide * (here[-1] + 1) - 1
-        bracket = [(ends[0], down), (ends[0], down + 4), (ends[1], down + 4), (ends[1], down)]
-        ax.plot(*np.transpose(bracket), color=style.QUIET, linewidth=1)
-        long = fonts.measure(words, fonts.get_font(fonts.BOLD, style.LABEL)) / 0.75
-        start = max(x, min(np.mean(ends) - long / 2, x + plan.wide * plan.n - long / 2))
-        write(ax, start, down + 15, words, bold=True, gid=f"work:{kind[0]}")
+        long = (x, x + plan.wide * plan.n)
+        draw_bracket(ax, ends, down, words, within=long, gid=f"work:{kind[0]}")
         down += 26
 
 
