@@ -9,6 +9,7 @@ import torch
 from kvviz import exercises
 from kvviz.checking.cache import check_cache, logit_gap
 from kvviz.forge import Forge, KVCache, causal_mask
+from kvviz.recording.recorder import record
 
 X, Y, Z = exercises.X, exercises.Y, exercises.Z
 
@@ -71,6 +72,141 @@ def test_a_wrong_cache_is_named_even_where_it_raises(wrong, cause, hint):
     assert verdict.cause == cause and hint in verdict.advice, verdict
 
 
+# -- 04: the forward pass ------------------------------------------------------------------------
+
+FORWARD = """
+class Mine(Forge):
+    def positions(self, t, pos_start):
+        return {positions}
+
+    def forward(self, ids, cache=None):
+        t = ids.shape[1]
+        pos_start = {start}
+        {count}
+        rotation, mask = self.rotation(self.positions(t, pos_start)), {mask}
+        x = self.embed(ids)
+        for layer in range(len(self.layers)):
+            x, entry = self.block(layer, x, rotation, mask, {past})
+            if {there}:
+                {write}
+        return {logits}
+"""
+THERE = "cache is not None"
+RIGHT_FORWARD = {
+    "positions": "torch.arange(pos_start, pos_start + t)",
+    "start": f"cache.held if {THERE} else 0",
+    "count": "",
+    "mask": "self.mask(t, pos_start, pos_start + t)",
+    "past": f"cache.get(layer) if {THERE} else None",
+    "there": THERE,
+    "write": "cache.update(layer, entry)",
+    "logits": "self.unembed(x)",
+}
+
+
+def with_forward(**changed):
+    """A forge whose forward is written out, with some of its parts changed."""
+    names = {"Forge": Forge, "torch": torch, "KVCache": KVCache}
+    exec(FORWARD.format(**RIGHT_FORWARD | changed), names)
+    return names["Mine"]
+
+
+class OpenForward(Forge):
+    def positions(self, t, pos_start): ...
+
+    def forward(self, ids, cache=None): ...
+
+
+class HalfOpen(Forge):
+    def positions(self, t, pos_start):
+        return torch.arange(pos_start, pos_start + t)
+
+    def forward(self, ids, cache=None): ...
+
+
+class MakesACache(Forge):
+    def forward(self, ids, cache=None):
+        cache = KVCache(len(self.layers)) if cache is None else cache
+        return with_forward().forward(self, ids, cache)
+
+
+def test_a_forward_of_the_learners_own_is_right():
+    for kind in (with_forward(), MakesACache):
+        feedback = exercises.forward(kind)
+        assert feedback.passed and "also without a cache" in feedback.verdict.remarks[0]
+    assert exercises.cache(KVCache).passed and exercises.cache(KVCache).hints == ()
+
+
+def test_an_open_forward_is_not_done_yet_and_its_hints_are_folded():
+    assert exercises.forward(OpenForward).state == "not done yet"
+    half = exercises.forward(HalfOpen)
+    assert half.state == "not done yet" and "replace the ... in `forward`" in half.message
+    methods = {"positions": OpenForward.positions, "forward": with_forward().forward}
+    other_half = exercises.forward(type("OtherHalf", (Forge,), methods))
+    assert other_half.state == "not done yet" and "... in `positions`" in other_half.message
+    page = half._repr_html_()
+    assert page.count("<details>") == 2 and "cache.held" in half.hints[1]
+    assert exercises.cache(Open).hints and repr(half).startswith("· not done yet")
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause", "hint"),
+    [
+        ({"start": "0"}, "position restarts", "counts on from the tokens already held"),
+        ({"positions": "torch.arange(t)"}, "position restarts", "offset in this call"),
+        (
+            {"start": "getattr(self, 'pos', 0)", "count": "self.pos = pos_start + t"},
+            "counter left behind",
+            "Read the position from the cache's tensors",
+        ),
+        ({"write": "pass"}, "write never happens", "must be in the slot at the next call"),
+        ({"past": "cache.get(0)"}, "another layer's slot", "reads and writes that one"),
+        ({"past": "cache.get(layer - 1)"}, "another layer's slot", "reads and writes that one"),
+        ({"write": "cache.update(0, entry)"}, "another layer's slot", "reads and writes that one"),
+        ({"past": "None"}, "past not appended", "must reach `block` as the past"),
+        ({"mask": "self.mask(t, 0, t)"}, "mask of another width", "from where the cache ends"),
+        (
+            {"mask": "torch.ones(t, pos_start + t).tril().bool()"},
+            "mask from the top left",
+            "bottom right",
+        ),
+        ({"mask": "None"}, "mask missing", "need the triangle"),
+        (
+            {"start": "cache.held", "past": "cache.get(layer)", "there": "True"},
+            "no cache not handled",
+            "Without a cache, positions start at 0",
+        ),
+        (
+            {
+                "start": "cache.held if cache else 0",
+                "past": "cache.get(layer) if cache else None",
+                "there": "cache",
+            },
+            "empty cache not used",
+            "An empty cache is a cache",
+        ),
+        ({"logits": "x"}, "unexpected return value", ""),
+        ({"positions": "[pos_start]"}, "unexpected return value", ""),
+    ],
+)
+def test_each_mistake_in_a_forward_is_told_from_the_others(changed, cause, hint):
+    feedback = exercises.forward(with_forward(**changed))
+    assert feedback.state == "not right yet" and feedback.hints
+    assert feedback.verdict.cause == cause and hint in feedback.verdict.advice, feedback
+
+
+def test_a_forward_that_asks_for_no_positions_is_recorded():
+    own = "self.rotation(torch.arange(pos_start, pos_start + t))"
+    source = FORWARD.replace("self.rotation(self.positions(t, pos_start))", own)
+    names = {"Forge": Forge, "torch": torch}
+    exec(source.format(**RIGHT_FORWARD), names)
+    forge, cache = names["Mine"].small(), KVCache(4)
+    with record(forge) as run:
+        for chunk in small.prompt(6).split([4, 2], dim=1):
+            forge(chunk, cache)
+    assert run[1].position_ids.tolist() == [[4, 5]] and run[1].held_before == 4
+
+
 # -- 04: the mask --------------------------------------------------------------------------------
 
 
@@ -81,6 +217,21 @@ def test_causal_mask_solved():
 
 
 @pytest.mark.parametrize(
+    "form",
+    [
+        lambda mask: mask.int(),
+        lambda mask: mask.float(),
+        lambda mask: mask.numpy(),
+        lambda mask: mask.numpy().astype(int),
+        lambda mask: mask.tolist(),
+    ],
+)
+def test_a_right_mask_in_any_form_is_right(form):
+    feedback = exercises.causal_mask(lambda t, s, e: form(torch.ones(t, e).tril(s).bool()))
+    assert feedback.passed and feedback.message.endswith("add .bool()")
+
+
+@pytest.mark.parametrize(
     ("wrong", "hint"),
     [
         (
@@ -88,11 +239,19 @@ def test_causal_mask_solved():
             "your mask is 3 x 3, but the keys held need columns too: 3 x 7",
         ),
         (lambda t, s, e: torch.ones(t, e).tril().bool(), "sees 1 key and should see 5"),
-        (lambda t, s, e: torch.ones(t, e).tril(s), "got (6, 6), torch.float32"),
+        (lambda t, s, e: 2 * torch.ones(t, e).tril(s), "got other numbers than 0 and 1"),
+        (
+            lambda t, s, e: torch.zeros(t, e).masked_fill(
+                ~torch.ones(t, e).tril(s).bool(), float("-inf")
+            ),
+            "0 and -inf are what a mask adds to the scores",
+        ),
         (lambda t, s, e: ~torch.ones(t, e).tril(s).bool(), "Invert it"),
         (lambda t, s, e: torch.ones(t, e).tril(s - 1).bool(), "A token sees its own key too"),
         (lambda t, s, e: torch.ones(t, e).bool(), "row 0, at position 0, may see position 1"),
-        (lambda t, s, e: [[True] * e] * t, "expected a bool tensor of shape (6, 6), but got list"),
+        (lambda t, s, e: [[True] * e] * t, "row 0, at position 0, may see position 1"),
+        (lambda t, s, e: {"mask": t}, "expected True or False, shape (6, 6), but got dict"),
+        (lambda t, s, e: torch.ones(t, e, 2).bool(), "but got shape (6, 6, 2)"),
         (lambda t, s, e: t.tril(), "AttributeError in line"),
         (
             lambda t, s, e: causal_mask(t, s, e) if t > 1 else torch.arange(e)[None] < 1,
@@ -152,6 +311,9 @@ def nothing(forge, ids, sizes):
     chunked(forge, ids, sizes)
 
 
+IDS = small.prompt(6)
+
+
 @pytest.fixture(scope="module")
 def forge():
     return Forge.small()
@@ -161,6 +323,21 @@ def test_chunked_prefill_solved(forge):
     assert exercises.chunked_prefill(stub, forge, small.prompt(6)).state == "not done yet"
     feedback = exercises.chunked_prefill(chunked, forge, small.prompt(6))
     assert feedback.passed and feedback.message.startswith("rows 3, 1, 2")
+    as_list = exercises.chunked_prefill(lambda *given: list(chunked(*given)), forge, IDS)
+    assert as_list.passed, as_list
+
+
+class TuplesInside(KVCache):
+    def update(self, layer, entry):
+        super().update(layer, tuple(entry))
+
+
+def test_chunks_may_fill_a_cache_of_the_learners_own(forge):
+    def own(forge, ids, sizes):
+        cache = TuplesInside(4)
+        return torch.cat([forge(chunk, cache) for chunk in ids.split(sizes, dim=1)], dim=1), cache
+
+    assert exercises.chunked_prefill(own, forge, IDS).passed
 
 
 @pytest.mark.parametrize(

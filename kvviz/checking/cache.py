@@ -28,6 +28,7 @@ from kvviz.forge import Forge, KVCache
 
 NEEDED = ("get", "update", "reset")
 METHODS = ("get", "update", "positions", "rotate", "append", "mask", "attend", "forward")
+OPEN = ("positions", "forward")  # what can't be right, or a known mistake, while it's only `...`
 NOT_DONE = Cause("not done yet", "not done yet: replace the ... with your own lines")
 SECONDS, SECONDS_OF_A_MODEL = 20, 120  # after which a check ends, whatever your classes do
 
@@ -135,6 +136,9 @@ def _judge(trial: Trial) -> Verdict:
         return Verdict.from_cause(Cause("raised", says, lines=needs))
     if own and all(map(is_stub, own)):
         return Verdict.from_cause(NOT_DONE)
+    if missing := [name for name in OPEN if is_stub(vars(trial.forge_class).get(name))]:
+        says = f"not done yet: replace the ... in `{missing[0]}`"
+        return Verdict.from_cause(Cause("not done yet", says))
     verdict = trial.judge()
     if not verdict.passed:
         return verdict

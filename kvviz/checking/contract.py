@@ -18,7 +18,7 @@ CALLED = {
     "update": "`update` is called as update(layer, entry), with the layer's number and one "
     "KVEntry of keys and values.",
     "reset": "`reset` is called without arguments.",
-    "positions": "`positions` is called as positions(t, held).",
+    "positions": "`positions` is called as positions(t, pos_start).",
     "mask": "`mask` is called as mask(t, pos_start, pos_end, device).",
     "append": "`append` is called as append(past, new), with two KVEntry; past may be None.",
     "attend": "`attend` is called as attend(layer, query, keys, values, mask).",

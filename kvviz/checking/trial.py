@@ -202,6 +202,8 @@ class Trial:
         """An error may only follow from a mistake before it: then that is the cause."""
         lines, says = shorten(own_lines(error)), self.tell(error)
         cause = attempt_inside(self.earlier_mistake).result
+        if cause is None and self.trace and self.trace.failed.startswith("attend"):
+            cause = self.trace.misfit
         if cause is not None and cause.name == UNKNOWN and lines:
             raised = Cause("raised", says, lines=f"{lines}\nBefore that, {cause.says}")
             return Verdict.from_cause(raised)

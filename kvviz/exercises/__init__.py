@@ -3,14 +3,15 @@
 They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top-level modules.
 """
 
-from kvviz.exercises.caches import causal_mask, chunked_prefill
+from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, is_rounding
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.scoring import score_last_row
+from kvviz.exercises.turns import two_turns
 
-__all__ = ["Feedback", "X", "Y", "Z", "causal_mask", "chunked_prefill", "describe", "diagnose"]
-__all__ += ["fixed", "is_rounding", "prediction", "price", "reusable", "score_last_row"]
-__all__ += ["share_used"]
+__all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
+__all__ += ["diagnose", "fixed", "forward", "is_rounding", "prediction", "price", "reusable"]
+__all__ += ["score_last_row", "share_used", "two_turns"]
