@@ -39,6 +39,7 @@ _HOME = {
     "draw_overlay": "drawing.overlay",
     "draw_curves": "drawing.charts",
     "draw_bars": "drawing.charts",
+    "draw_grid": "drawing.grid",
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",

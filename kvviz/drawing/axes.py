@@ -26,11 +26,23 @@ def write_number(value: float) -> str:
     return re.sub(r"(\.0)?e([+-])0*", lambda e: "e-" if e[2] == "-" else "e", f"{value:.1e}")
 
 
-def measure_names(names, size: float = style.LABEL) -> float:
+def measure_names(names, size: float = style.LABEL, bold: bool = True) -> float:
     """Width of the longest of `names`, in pixels."""
-    set_in = (fonts.choose_font(name, bold=True) for name in names)
+    set_in = (fonts.choose_font(name, bold=bold) for name in names)
     wide = (fonts.measure(name, fonts.get_font(path, size)) for name, path in set_in)
     return max(wide, default=0) / 0.75
+
+
+def make_canvas(title: str, size) -> tuple[Figure, Axes]:
+    """A figure of `size` pixels with its title at the top left, on an Axes in pixels, downwards."""
+    width, height = size
+    with style.scope():
+        figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
+        whole = figure.add_axes((0, 0, 1, 1))
+        whole.set(xlim=(0, width), ylim=(height, 0))
+        whole.set_axis_off()
+        write(whole, 16, 22, title, size=style.TITLE, bold=True)
+        return figure, whole
 
 
 def make_axes(title: str, size, *, left, right, labels=("", ""), low=False) -> tuple[Figure, Axes]:
@@ -39,12 +51,8 @@ def make_axes(title: str, size, *, left, right, labels=("", ""), low=False) -> t
     `labels` are for the x axis and the y axis; `low` leaves room for words above the Axes.
     """
     (width, height), top = size, 66 if low or labels[1] else 44
+    figure, whole = make_canvas(title, size)
     with style.scope():
-        figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
-        whole = figure.add_axes((0, 0, 1, 1))
-        whole.set(xlim=(0, width), ylim=(height, 0))
-        whole.set_axis_off()
-        write(whole, 16, 22, title, size=style.TITLE, bold=True)
         write(whole, 16, 48, labels[1], color=style.QUIET)
         write(whole, width - right, height - 12, labels[0], color=style.QUIET, ha="right")
         box = (left / width, 48 / height, 1 - (left + right) / width, 1 - (48 + top) / height)
