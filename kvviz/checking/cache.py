@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from kvviz.arguments import check_whole
+from kvviz.checking.cache_picture import find_cache_mistake, find_cache_strip
 from kvviz.checking.causes import Cause
 from kvviz.checking.further import try_further
 from kvviz.checking.learner_code import own_lines
@@ -22,6 +23,7 @@ from kvviz.checking.stubs import is_stub, is_stub_error
 from kvviz.checking.time_limit import StillRunning, attempt_within
 from kvviz.checking.trial import Trial
 from kvviz.checking.verdict import Verdict
+from kvviz.checking.verdict_picture import describe_savings, make_drawer
 from kvviz.forge import Forge, KVCache
 
 NEEDED = ("get", "update", "reset")
@@ -108,15 +110,19 @@ def judge_cache(right: RightForge, cache_class, forge_class) -> Verdict:
     trial = Trial(right, cache_class, forge_class)
     called = attempt_within(seconds, lambda: _judge(trial))
     if (error := called.error) is None:
-        return called.result
+        return called.result if called.result.passed else _with_picture(called.result, trial)
     if isinstance(error, StillRunning):
         return Verdict.from_cause(Cause("does not end", trial.tell(error)))
     if is_stub_error(error):
         return Verdict.from_cause(NOT_DONE)
     explained = attempt_within(seconds / 4, lambda: trial.explain(error)).result
-    return explained or Verdict.from_cause(
-        Cause("raised", trial.tell(error), lines=own_lines(error))
-    )
+    raised = Cause("raised", trial.tell(error), lines=own_lines(error))
+    return _with_picture(explained or Verdict.from_cause(raised), trial)
+
+
+def _with_picture(verdict: Verdict, trial: Trial) -> Verdict:
+    """A failing verdict with the step that went wrong."""
+    return replace(verdict, draw=make_drawer(find_cache_mistake, trial))
 
 
 def _judge(trial: Trial) -> Verdict:
@@ -130,4 +136,12 @@ def _judge(trial: Trial) -> Verdict:
     if own and all(map(is_stub, own)):
         return Verdict.from_cause(NOT_DONE)
     verdict = trial.judge()
-    return try_further(trial, verdict) if verdict.passed else verdict
+    if not verdict.passed:
+        return verdict
+    decode = trial.decode
+    verdict = replace(
+        verdict,
+        savings=describe_savings(decode.rows, trial.right.reference.n_prompt, len(decode.rows)),
+        draw=make_drawer(find_cache_strip, trial, decode),
+    )
+    return try_further(trial, verdict)

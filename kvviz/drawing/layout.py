@@ -137,14 +137,14 @@ def plan(
     *,
     titles: Sequence[str | None] | None = None,
     strip: int = 0,
-    note: str = "",
+    notes: Sequence[str] = (),
 ) -> Plan:
     """Lay out squares beside each other, over one legend.
 
     Args:
         titles: one for each square; by default, what the square shows.
         strip: how many small squares go in a line; 0 for full-size squares side by side.
-        note: replaces the numbers under the title.
+        notes: one for each square, in place of the numbers under its title.
 
     Raises:
         ValueError: the room's span is smaller than the number of columns.
@@ -160,7 +160,7 @@ def plan(
         Panel(
             square=square,
             title=(titles and titles[i]) or sentences.write_title(square, short=small),
-            notes=tuple(_write_notes(square, start, empty.panel_width, small, note)),
+            notes=tuple(_write_notes(square, empty, notes[i] if notes else "")),
             named=not small or i % across == 0,
         )
         for i, square in enumerate(squares)
@@ -223,11 +223,12 @@ def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, f
     return across, int(cell * style.SHARPNESS) / style.SHARPNESS
 
 
-def _write_notes(square, start: int, wide: float, small: bool, note: str) -> list[tuple[str, str]]:
-    """Lines under the title with their colours, each at most `wide` pixels wide."""
+def _write_notes(square, made: Plan, note: str) -> list[tuple[str, str]]:
+    """Lines under the title with their colours, each at most as wide as a panel."""
+    start, wide = made.start, made.panel_width
     if note:
         return [(line, style.QUIET) for line in _flow(note.split("; "), wide)]
-    if small:
+    if made.small:
         rows = pluralize(len(square.real_rows), "row")
         lines = [f"{rows}, {pluralize(square.n_visible, 'column')}"]
         doubt = "not to be trusted" if square.is_doubtful else ""

@@ -44,7 +44,7 @@ def draw_overlay(
     difference = _describe_difference(before, after)
     title = f"Step {steps[1]} over step {steps[0]}"
     with style.scope():
-        plan = layout.plan([_mark_same(after, n)], titles=[title], note=difference)
+        plan = layout.plan([_mark_same(after, n)], titles=[title], notes=[difference])
         figure = painting.make_figure(plan, veil=n)
     return Picture(figure, f"{title}, layer {after.layer}, head {head}: {difference}")
 

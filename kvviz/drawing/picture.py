@@ -75,6 +75,11 @@ class Picture:
             raise ValueError(f"path: expected a name that ends in .png, but got {str(path)!r}")
         return files.write_whole(path, self.png())
 
+    @property
+    def html(self) -> str:
+        """The picture as an `<img>`, with its sentence as alt text."""
+        return tag("png", self.png(), self.sentence, self.width)[0]
+
     def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
         image, data = tag("png", self.png(), self.sentence, self.width)
         shown = {"image/png": {"width": self.width, "height": self.height}}
