@@ -37,7 +37,7 @@ _HOME = {
     "draw_filmstrip": "drawing.figures",
     "draw_heads": "drawing.figures",
     "draw_overlay": "drawing.overlay",
-    "draw_curves": "drawing.charts",
+    "draw_curves": "drawing.curves",
     "draw_bars": "drawing.charts",
     "draw_grid": "drawing.grid",
     "draw_column": "drawing.stack",

@@ -46,3 +46,17 @@ def shorten(name) -> str:
     """A name as text; of a long one, the beginning and an ellipsis."""
     text = str(name)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def check_finite(values: np.ndarray, log: bool = False) -> None:
+    """Check that there is a number to draw.
+
+    Raises:
+        ValueError: none is finite, or with `log`, none is above zero.
+
+    >>> check_finite(to_numbers("y", [0, float("nan")]))
+    """
+    if not np.isfinite(values).any():
+        raise ValueError("expected at least one finite number to draw")
+    if log and not (values[np.isfinite(values)] > 0).any():
+        raise ValueError("log=True: expected at least one number above zero")
