@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from kvviz.checking.cache import check_cache
 from kvviz.checking.verdict import Verdict
@@ -120,7 +121,7 @@ def fixed(**classes) -> Feedback:
     """
     if set(classes) != set(_BROKEN):
         raise ValueError(f"fixed: expected X=..., Y=... and Z=..., got {sorted(classes)}")
-    right, wrong, left = [], [], []
+    right, wrong, left, pictures = [], [], [], []
     for name, broken in _BROKEN.items():
         kind = classes[name]
         if kind is ... or kind is None:
@@ -133,12 +134,15 @@ def fixed(**classes) -> Feedback:
             left.append(name)
         else:
             wrong.append(f"{name}: {_tell(verdict)}")
+            pictures.append(verdict.picture)
     if len(right) == len(_BROKEN):
         return accept(
             "all three have the right tokens, logits, keys and values, in chunks too, at 1 row a "
-            "step"
+            "step",
+            verdict.picture,
         )
-    return _sum_up(right, wrong, left, "fixed", ": {} as broken as before")
+    feedback = _sum_up(right, wrong, left, "fixed", ": {} as broken as before")
+    return replace(feedback, picture=pictures[0]) if pictures else feedback
 
 
 @with_hints(
@@ -158,13 +162,14 @@ def repair(forge_class) -> Feedback:
         return reject("fix the class in place: it still needs its own attend")
     verdict = check_cache(KVCache, forge_class)
     if verdict.passed:
-        return accept("right in chunks too: every row sees all the columns held, and its own")
+        says = "right in chunks too: every row sees all the tokens held, and those up to its own"
+        return accept(says, verdict.picture)
     caught = [finding.name for finding in verdict.findings if finding.passed is False]
     if verdict.cause == "not done yet" or (verdict.cause, caught) == (_PUBLISHED, ["chunks"]):
         return Feedback(
             "not done yet", "it passes every check but chunks, as it did when published"
         )
-    return reject(_tell(verdict))
+    return reject(_tell(verdict), verdict.picture)
 
 
 def _tell(verdict: Verdict) -> str:
