@@ -97,7 +97,7 @@ def _tell_wrong(which: str, name: str | None, answer) -> str:
     known = {"fine", *GALLERY, *(fault.group for fault in GALLERY.values())}
     if name not in known:
         shown = repr(answer[:60]) if isinstance(answer, str) else type(answer).__name__
-        return f"{which}: {shown} is no fault in the picture of all faults, and not 'fine'"
+        return f"{which}: {shown} is no fault in the picture of all faults, and not 'fine'."
     return f"{which} isn't {name!r}. {_HINTS.get((which, name), _COMPARE)}"
 
 
@@ -127,7 +127,7 @@ def fixed(**classes) -> Feedback:
         if kind is ... or kind is None:
             left.append(name)
         elif not (isinstance(kind, type) and issubclass(kind, broken)):
-            wrong.append(f"{name}: pass your class, class Fixed{name}(kv.exercises.{name})")
+            wrong.append(f"{name}: pass your class, class Fixed{name}(kv.exercises.{name}).")
         elif (verdict := check_cache(KVCache, kind)).passed:
             right.append(name)
         elif verdict.cause in ("not done yet", _UNNAMED[name].group):
@@ -186,7 +186,8 @@ def _sum_up(right: list, wrong: list, left: list, done: str, more: str = "") -> 
         says.append(f"{_list(left)} {verb} still to be {done}{more.format(they)}")
     if not wrong:
         return Feedback("not done yet", "; ".join(says))
-    return reject("\n".join([*wrong, *(["; ".join(says)] if says else [])]))
+    rest = [f"{'; '.join(says)}."] if says else []
+    return reject("\n".join([*wrong, *rest]))
 
 
 def _list(names: list[str]) -> str:
