@@ -43,7 +43,9 @@ def page(rights) -> str:
 def count_right_texts(found) -> str:
     """How many of the faults leave the tokens right, on each model."""
     small, default = (sum(each[i].findings[0].passed for each in found) for i in range(2))
-    return f"Right tokens, wrong cache: {small} of {len(found)} (small model), {default} (default).\n"
+    return (
+        f"Right tokens, wrong cache: {small} of {len(found)} (small model), {default} (default).\n"
+    )
 
 
 def rights(model, tokenizer) -> list[RightForge]:
