@@ -65,6 +65,13 @@ class Seen:
                 break
         return best
 
+    @cached_property
+    def needed(self) -> set[int]:
+        """The columns that some row can see: with a window, the last ones; all, if unknown."""
+        if self.attention is None:
+            return {*self.columns}
+        return {self.columns[j] for j in self.attention[1].any(0).nonzero()[:, 0].tolist()}
+
     def _masks(self) -> Iterator[Tensor]:
         """Masks that a row may be given, the right one first; see `mask_rules`."""
         rows, columns = torch.tensor(self.rows), torch.tensor(self.columns)
@@ -97,22 +104,22 @@ def choose_head(seen: Seen) -> int:
 
     The first token gets the rest of most heads' attention, whatever it is.
     """
-    if seen.attention is None or seen.keys.shape[1] < 3:
-        return 0
-    return int(_measure_interest(seen.attention[0]).argmax())
+    return 0 if seen.attention is None else int(measure_interest(seen.attention[0]).argmax())
 
 
-def _measure_interest(weights: Tensor) -> Tensor:
+def measure_interest(weights: Tensor) -> Tensor:
     """(H,) the largest share of the newest row between the first column and its own, in whole
-    percents, so that every processor chooses the same head."""
+    percents, so that every processor chooses the same head; weights (H, Tq, Tk)."""
+    if weights.shape[2] < 3:
+        return torch.zeros(weights.shape[0])
     return (100 * weights[:, -1, 1:-1]).round().amax(-1)
 
 
 def choose_layer(layers: dict[int, Seen]) -> int:
     """The layer with the head that `choose_head` would choose of all layers."""
     interest = {
-        number: float(_measure_interest(seen.attention[0]).max())
+        number: float(measure_interest(seen.attention[0]).max())
         for number, seen in layers.items()
-        if seen.keys.shape[1] > 2 and seen.attention is not None
+        if seen.attention is not None
     }
     return max(interest, key=interest.get, default=min(layers))

@@ -79,7 +79,7 @@ def see_pass(layer: LayerEvidence, label: Label) -> Seen:
         step.index, number, sequence, tokens, states(keys_of), rows, row_states, layer.held,
         value_tokens=None if value_tokens == tokens else tuple(value_tokens),
         value_states=None if states(values_of) == states(keys_of) else states(values_of),
-        own_columns=_find_own_columns(keys_of, layer.fed_before, rows),
+        own_columns=_find_own_columns(keys_of, layer.end - n_rows, rows),
     )  # fmt: skip
     return Seen(blank, query, keys, values, output, tuple(range(n)))
 
@@ -111,9 +111,10 @@ def _name_state(which: int, column: int, rows: range, layer: LayerEvidence, n_te
     return "new" if which >= layer.fed_before else "read"
 
 
-def _find_own_columns(keys_of: list[int], fed_before: int, rows: range) -> tuple[int, ...]:
-    """The column of each row's own key, which a faulty cache may have put elsewhere."""
-    tokens = range(fed_before, fed_before + len(rows))
+def _find_own_columns(keys_of: list[int], first: int, rows: range) -> tuple[int, ...]:
+    """The column of each row's own key, which a faulty cache may have put elsewhere; `first` is
+    the position in the text of the first row's token."""
+    tokens = range(first, first + len(rows))
     pairs = zip(tokens, rows, strict=True)
     return tuple(keys_of.index(t) if keys_of.count(t) == 1 else row for t, row in pairs)
 

@@ -73,7 +73,7 @@ class Verdict:
         steps. None where nothing was seen. A `Picture`, drawn when it is first asked for.
 
         >>> kv.check_cache(kv.faults.GALLERY["written twice"].cache_class).picture
-        yours: step 1, layer 0, head 0: 8 columns, 1 row; ...
+        yours: step 1, layer 0, head ...: 8 columns, 1 row; column 6 holds '10', expected '17'; ...
         """
         return None if self.draw is None else self.draw()
 

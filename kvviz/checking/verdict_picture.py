@@ -6,16 +6,13 @@ when somebody looks, and whatever prevents that leaves a verdict without a pictu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from kvviz.checking.flaws import (
-    choose_wrong_head,
-    describe_flaws,
-    find_edge_flaws,
-    find_flaws,
-)
+from kvviz.checking.flaw_words import count_square, describe_flaws
+from kvviz.checking.flaws import Flaws, choose_wrong_head, find_edge_flaws, find_flaws
 from kvviz.checking.seen import Seen, choose_head, choose_layer
+from kvviz.recording.square import Square
 from kvviz.words import pluralize
 
 FEW = 6  # steps of a filmstrip
@@ -32,20 +29,38 @@ class Mistake:
 
     def draw(self):
         """Both squares, with everything that differs marked; None if nothing does."""
-        from kvviz.drawing.flaws import Side, draw_comparison
-
         flaws = find_flaws(self.ours, self.right, self.gate)
-        if not flaws:
-            return None
         head = choose_wrong_head(self.ours, self.right, self.gate)
-        clauses, square = describe_flaws(flaws, self.ours, self.right), self.ours.blank
-        sizes = [_count(seen) for seen in (self.ours, self.right)]
-        where = f"step {square.step}, layer {square.layer}, head {head}"
-        where += f", sequence {square.sequence}" if square.sequence else ""
-        sentence = f"yours: {where}: {sizes[0]}; {'; '.join(clauses)}. expected: {sizes[1]}"
-        yours = Side(self.ours.draw_head(head), "Yours", "; ".join([sizes[0], *clauses]), flaws)
-        right = Side(self.right.draw_head(head), "Expected", sizes[1])
-        return draw_comparison(yours, right, sentence)
+        ours, right = self.ours.draw_head(head), self.right.draw_head(head)
+        return draw_flaws(ours, self._drop_columns(right), flaws)
+
+    def _drop_columns(self, right: Square) -> Square:
+        """The right square, with the columns that are out of the layer's window."""
+        out = {j for j, state in enumerate(self.ours.blank.column_states) if state == "dropped"}
+        out |= {*self.right.columns} - self.right.needed
+        states = ("dropped" if j in out else s for j, s in enumerate(right.column_states))
+        masked, at = right.masked.copy(), [j for j in out if j < right.n_columns]
+        masked[:, at] = False
+        weights = right.weights
+        if weights is not None:
+            weights = weights.copy()
+            weights[:, at] = float("nan")
+        return replace(right, column_states=tuple(states), masked=masked, weights=weights)
+
+
+def draw_flaws(ours: Square, right: Square, flaws: Flaws):
+    """A learner's square beside the right one, what differs marked and in words; None if nothing
+    does."""
+    from kvviz.drawing.flaws import Side, draw_comparison
+
+    if not flaws:
+        return None
+    clauses, sizes = describe_flaws(flaws, ours, right), [count_square(ours), count_square(right)]
+    where = f"step {ours.step}, layer {ours.layer}, head {ours.head}"
+    where += f", sequence {ours.sequence}" if ours.sequence else ""
+    sentence = f"yours: {where}: {sizes[0]}; {'; '.join(clauses)}. expected: {sizes[1]}"
+    yours = Side(ours, "Yours", "; ".join([sizes[0], *clauses]), flaws)
+    return draw_comparison(yours, Side(right, "Expected", sizes[1]), sentence)
 
 
 @dataclass(frozen=True)
@@ -63,7 +78,8 @@ class Strip:
         squares = [seen.draw_head(head) for seen in self.steps]
         rows = ", ".join(str(len(seen.rows)) for seen in self.steps)
         columns = ", ".join(str(square.n_visible) for square in squares)
-        which = f"the first {len(squares)} of {len(self.rows)} steps"
+        several = f" {len(squares)}" if len(squares) > 1 else ""
+        which = f"the first{several} of {len(self.rows)} steps"
         if len(squares) == len(self.rows):
             which = "the step" if len(squares) == 1 else f"all {len(squares)} steps"
         where = f"layer {last.layer}, head {head}"
@@ -123,12 +139,3 @@ def describe_savings(rows, n_prompt: int, n_new: int) -> str:
 def _measure(seen: Seen) -> int:
     parts = seen.query, seen.keys, seen.values, seen.output
     return sum(0 if x is None else x.numel() for x in parts)
-
-
-def _count(seen: Seen) -> str:
-    rows, n_keys = len(seen.rows), seen.keys.shape[1]
-    n_values = seen.values.shape[1]
-    columns = pluralize(n_keys, "column")
-    if n_keys != n_values:
-        columns = f"{pluralize(n_keys, 'key')} and {pluralize(n_values, 'value')}"
-    return f"{columns}, {pluralize(rows, 'row')}"

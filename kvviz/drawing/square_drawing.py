@@ -102,10 +102,10 @@ def _draw_not_computed(ax: Canvas, places: list[tuple[int, int]], start: int) ->
 
 def draw_later(ax: Canvas, square: Square, *, span: int, start: int = 0, gap: float = GAP) -> list:
     """Draw a pale ground where the columns and rows of later steps will go."""
-    n = square.n_filled - start
+    n = max(0, square.n_filled - start)
     if n >= span:
         return []
-    drawn, cell = square.n_columns - start, measure_cell(ax)
+    drawn, cell = max(0, square.n_columns - start), measure_cell(ax)
     gap, thick = gap / cell, get_thickness(cell)
     corner = np.array([[n, 0], [span, 0], [span, span], [0, span], [0, n], [n, n]])
     strips = make_boxes(drawn, [-gap - thick, span + gap], span - drawn, thick)

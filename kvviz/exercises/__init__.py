@@ -1,6 +1,6 @@
 """Checks for the exercises. Each runs the learner's own function and never shows the answer.
 
-They may import `kvviz.checking`, `kvviz.recording` and the top-level modules.
+They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top-level modules.
 """
 
 from kvviz.exercises.caches import causal_mask, chunked_prefill
