@@ -24,8 +24,8 @@ _HINTS = {
     ("X", "fine"): "Its tokens and logits are. Feed it 3 + 1 + 2: chunks tell more than one query.",
     ("X", "precision"): "The entries differ by more than rounding, but the logits don't.",
     ("X", "keys in front"): "Then no key would find its own value, and the text would break.",
-    ("X", "keys and values reversed"): "Close: it's the order. Draw X: is all of it reversed, or does "
-    "only the newest column stand in the wrong place?",
+    ("X", "keys and values reversed"): "Close: it's the order. Draw X: is all of it "
+    "reversed, or does only the newest column stand in the wrong place?",
     ("Y", "precision"): "Rounding would change the values too, and in layer 0 they're equal.",
     ("Y", "fine"): "The tokens are equal for this prompt. Look at the gap, and at the keys.",
     ("Y", "position restarts"): "That is far enough off to break this text. Y's is right: its "
