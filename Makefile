@@ -16,6 +16,13 @@ export JUPYTER_DATA_DIR := $(CURDIR)/$(JUPYTER)/data
 export JUPYTERLAB_SETTINGS_DIR := $(CURDIR)/$(JUPYTER)/settings
 export JUPYTERLAB_WORKSPACES_DIR := $(CURDIR)/$(JUPYTER)/workspaces
 export IPYTHONDIR := $(CURDIR)/$(JUPYTER)/ipython
+
+# As in kvviz/threads.py, also for a kernel that loads torch first; a value of your own is kept.
+ifndef OMP_WAIT_POLICY
+export GOMP_SPINCOUNT ?= 1000
+export KMP_BLOCKTIME ?= 1
+endif
+
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: lab test lint refresh bench pictures site model python clean

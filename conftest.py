@@ -11,13 +11,14 @@ from queue import Empty
 import pytest
 from nbval import kernel, plugin
 
+from kvviz.threads import let_waiting_threads_sleep
+
 PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
 # The slowest files come first, so that no worker starts one when the others are nearly done.
 LONGEST = ["tests/test_browser.py", "tests/test_site.py", "tests/test_models.py", "notebooks/"]
 
 os.environ["KVVIZ_PROGRESS"] = "0"  # otherwise a bar's text would be compared
-# Waiting torch threads spin: on a machine with other work, a step then takes 8 times as long.
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+let_waiting_threads_sleep()  # in the notebooks' kernels too, which load torch first
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):
     # More threads than cores make torch many times slower.
     os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // int(workers)))

@@ -3,11 +3,16 @@
 The examples in docstrings start from `import torch, kvviz as kv`; `model`, a small random decoder;
 `ids`, a prompt of six tokens; and two recordings of five steps, `run` with a cache and `uncached`.
 
-Importing this package loads neither torch nor transformers: each name is loaded on first use.
+Importing this package loads neither torch nor transformers: each name is loaded on first use. If
+torch isn't loaded yet, its threads are told to sleep while they wait: see `kvviz.threads`.
 """
 
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+
+from kvviz.threads import let_waiting_threads_sleep
+
+let_waiting_threads_sleep()
 
 try:
     __version__ = version("kvviz")
@@ -40,6 +45,8 @@ _HOME = {
     "draw_curves": "drawing.curves",
     "draw_bars": "drawing.charts",
     "draw_grid": "drawing.grid",
+    "draw_flow": "drawing.flow",
+    "draw_numbers": "drawing.numbers",
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",

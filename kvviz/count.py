@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from numbers import Real
 
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_whole, describe
 from kvviz.layer_caches import LayerCache as LayerCache
 from kvviz.layer_caches import layers as layers
 
@@ -130,9 +130,14 @@ def allocated_bytes(
 def in_units(n_bytes: int) -> str:
     """Bytes as text, in units of 1,024 and three digits.
 
+    Raises:
+        TypeError: `n_bytes` isn't a number.
+
     >>> in_units(46_080), in_units(1_384_120)
     ('45 KiB', '1.32 MiB')
     """
+    if not isinstance(n_bytes, Real):
+        raise TypeError(f"n_bytes: expected a number, but got {describe(n_bytes)}")
     for unit, size in UNITS.items():
         if n_bytes >= size:
             return f"{n_bytes / size:.{4 if n_bytes >= 1000 * size else 3}g} {unit}"
@@ -159,5 +164,5 @@ def _check_number_size(bytes_per_number):
     is_number = isinstance(bytes_per_number, Real) and not isinstance(bytes_per_number, bool)
     if not is_number or not 0 < bytes_per_number < math.inf:
         raise ValueError(
-            f"bytes_per_number: expected a number above 0, but got {bytes_per_number!r}"
+            f"bytes_per_number: expected a number above 0, but got {describe(bytes_per_number)}"
         )

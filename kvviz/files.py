@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from kvviz.arguments import describe
+
 
 def write_whole(path, content: bytes | str) -> Path:
     """Write `content` to `path`; until the new file is complete, the old one stays.
@@ -27,6 +29,24 @@ def write_whole(path, content: bytes | str) -> Path:
     except BaseException:
         os.unlink(part)
         raise
+    return path
+
+
+def to_path(path, ending: str = "") -> Path:
+    """`path` as a Path, if it is a file's name, and one with this ending.
+
+    Raises:
+        TypeError: it is neither text nor a path.
+        ValueError: it has another ending.
+
+    >>> to_path("mine.gif", ".gif").suffix
+    '.gif'
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path: expected the name of a file, but got {describe(path)}")
+    path = Path(path)
+    if ending and path.suffix.lower() != ending:
+        raise ValueError(f"path: expected a name that ends in {ending}, but got {path.name!r}")
     return path
 
 

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kvviz.arguments import describe
+
 
 class KVEntry(NamedTuple):
     """What one layer keeps for the tokens so far: keys and values, each (B, G, held, D).
@@ -97,8 +99,13 @@ def causal_mask(t: int, pos_start: int, pos_end: int, device=None) -> Tensor | N
     tensor([[1, 1, 1, 1, 1, 0],
             [1, 1, 1, 1, 1, 1]], dtype=torch.int32)
     """
-    if not 0 < t == pos_end - pos_start <= pos_end:
-        raise ValueError(f"expected t = pos_end - pos_start, got {t}, {pos_start} and {pos_end}")
+    try:
+        fits = 0 < t == pos_end - pos_start <= pos_end
+    except TypeError:  # not even numbers
+        fits = False
+    if not fits:
+        came = f"{describe(t)}, {describe(pos_start)} and {describe(pos_end)}"
+        raise ValueError(f"expected t = pos_end - pos_start, got {came}")
     if t == 1:
         return None
     rows = torch.arange(pos_start, pos_end, device=device)
@@ -326,7 +333,7 @@ class Forge(nn.Module):
         config |= config.get("rope_parameters") or {}
         for name, expected in _EXPECTED.items():
             if (got := config.get(name)) != expected:
-                got = f"{type(model).__name__} with {got!r}"
+                got = f"{type(model).__name__} with {describe(got)}" if config else describe(model)
                 raise ValueError(f"expected a Llama with {name} {expected!r}, got {got}")
         forge, weights = cls(ForgeConfig(*(config[name] for name in _SIZES))), model.state_dict()
         layers = [f"layers.{i}.{name}" for i in range(len(forge.layers)) for name in _LAYER]

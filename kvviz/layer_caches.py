@@ -113,7 +113,8 @@ def _count_per_token(config):
 def _count_states(config):
     """Numbers in the states of a gated delta rule: (channels, width) and (heads, key, value)."""
     if not hasattr(config, "linear_key_head_dim"):
-        _refuse(config, "linear layers of the gated delta rule", "others")
+        came = "linear layers of another kind, whose states can't be counted"
+        _refuse(config, "attention, or linear layers of the gated delta rule", came)
     key_dim, value_dim = (_read(config, f"linear_{part}_head_dim") for part in ("key", "value"))
     n_value_heads = _read(config, "linear_num_value_heads")
     channels = 2 * _read(config, "linear_num_key_heads") * key_dim + n_value_heads * value_dim

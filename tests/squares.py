@@ -74,7 +74,7 @@ def static(**changes):
     masked = np.arange(13)[None] > 10
     columns = ["read"] * 10 + ["new"] + ["empty"] * 2
     tokens = [*TOKENS[:11], "", ""]
-    changes = {"masked": masked, "tokens": tokens, "held_after": 11, **changes}
+    changes = {"masked": masked, "tokens": tokens, "held_before": 10, "held_after": 11, **changes}
     return square(columns, [10], ["new"], **changes)
 
 

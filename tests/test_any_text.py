@@ -185,6 +185,70 @@ def test_bytes_of_a_split_character_are_given_as_bytes(decoded, written, shown):
     assert tokens.piece(Pieces([decoded], {0: written}), 0) == shown
 
 
+SPLIT = {
+    "one character, byte level": (["a", "<0xE8><0xAF>", "<0xAD>"], ["a", "语 1/2", "语 2/2"]),
+    "three pieces": (["<0xE8>", "<0xAF>", "<0xAD>"], ["语 1/3", "语 2/3", "语 3/3"]),
+    "after a space": (["<0x20><0xF0><0x9F>", "<0x98>", "<0x80>"], [" 😀 1/3", "😀 2/3", "😀 3/3"]),
+    "not complete": (["<0xE8>", "<0xAF>"], ["<0xE8>", "<0xAF>"]),
+    "cut at its beginning": (["<0xAF>", "<0xAD>", "b"], ["<0xAF>", "<0xAD>", "b"]),
+    "interrupted": (["<0xE8>", "b", "<0xAF><0xAD>"], ["<0xE8>", "b", "<0xAF><0xAD>"]),
+    "two characters": (["<0xC3>", "<0xA9><0xC3>", "<0xA8>"], ["é 1/2", "é 2/2+è 1/2", "è 2/2"]),
+    "and a whole one": (["<0xC3><0xA9><0xC3>", "<0xA8>"], ["éè 1/2", "è 2/2"]),
+    "one piece of bytes": (["<0xE8>"], ["<0xE8>"]),
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_pieces_of_a_complete_character_show_it_with_their_number(name):
+    pieces, shown = SPLIT[name]
+    assert tokens.join_pieces(pieces) == shown
+
+
+class Bytes:
+    """Stands in for a tokenizer whose tokens are bytes, as either kind of tokenizer writes them."""
+
+    def __init__(self, table):
+        self.written = dict(enumerate(table))
+
+    def decode(self, ids, clean_up_tokenization_spaces=None):
+        return "".join("\ufffd" if self.written[i] != "a" else "a" for i in ids)
+
+    def convert_ids_to_tokens(self, token):
+        return self.written[token]
+
+
+@pytest.mark.parametrize(
+    "table", [["a", "è", "¯", "Ń"], ["a", "<0xE8>", "<0xAF>", "<0xAD>"]], ids=["BPE", "fallback"]
+)
+def test_a_character_shows_in_picture_sentence_page_and_table_once_it_is_complete(
+    model, table, tmp_path
+):
+    with kv.record(model, Bytes(table), layers=[1]) as run, torch.no_grad():
+        out = model(torch.tensor([[0, 1]]), use_cache=True)
+        for token in (2, 3, 0):
+            out = model(torch.tensor([[token]]), cache=out.cache, use_cache=True)
+    for each in (run, kv.Run.load(run.save(tmp_path / "run.npz"))):
+        early, complete = each[1].square(1, 0), each[2].square(1, 0)
+        assert early.tokens == ("a", "<0xE8>", "<0xAF>")
+        assert complete.tokens == ("a", "语 1/3", "语 2/3", "语 3/3")
+        picture = kv.draw_step(each, step=2, layer=1)
+        assert "'语 3/3' attends" in picture.sentence and picture.png(sharpness=1)
+        newest = texts(picture)["column:3"]
+        assert newest == "语 3/3" or newest.endswith("… 3/3")  # escaped where no font has it
+        table_lines = repr(each).splitlines()
+        assert table_lines[2].endswith('"<0xAF>"') and table_lines[3].endswith('"语 3/3"')
+    walk = kv.stepper(run, step=2, layer=1)
+    assert "语 3/3" in walk.sentence and "<0x" not in walk.sentence
+
+
+@torch.no_grad()
+def test_pieces_are_not_taken_for_values_that_moved(model):
+    """A value's token is its key's, though what stands beside it differs."""
+    run = recorded(model, ["<0xE8>", "<0xAF>", "<0xAD>", "b"])
+    for step in run:
+        assert step.square(1, 0).moved_values == []
+
+
 # --- short and long -------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from benchmarks.__main__ import find
 from tools.notebooks import ROOT
 
 SMALLEST = {
+    "busy_machine": {"rounds": 1, "n_steps": 1, "others": ()},
     "first_picture": {"rounds": 1},
     "forge": {"rounds": 1, "n_new": 2},
     "pictures": {"n_new": 3},

@@ -29,6 +29,18 @@ slow._frames.frame = lambda *key: time.sleep(0.08) or drawn(*key)
 slow""",
     "panel = kv.memory_panel(model, tokens=7)\npanel",
 ]
+RECORDED_SLOWLY = """import time
+from kvviz import progress
+progress.DELAY = 0.2
+print("before")
+for _ in progress.bar(range(40), shown=True, desc="recorded", unit=" steps"):
+    time.sleep(0.2)
+print("after")"""
+NOTES_SEEN = """window.notesSeen = [];
+new MutationObserver(() => {
+  const note = document.querySelector(".kvviz-progress");
+  if (note) window.notesSeen.push(note.textContent);
+}).observe(document, { childList: true, subtree: true, characterData: true });"""
 SWITCHED, BESIDE, BROKEN, SLOW = range(4)
 STEPPERS = (
     "[w for w in __import__('ipywidgets').widgets.widget._instances.values() "
@@ -56,6 +68,7 @@ def lab(tmp_path_factory):
         nb.cells = nb.cells[: last + 1]
         (folder / f"{name}.ipynb").write_text(text_of(canonical(nb)))
     (folder / "made.ipynb").write_text(browser.notebook(MADE))
+    (folder / "slow.ipynb").write_text(browser.notebook([RECORDED_SLOWLY]))
     with browser.jupyterlab(folder) as lab:
         yield lab
 
@@ -505,6 +518,30 @@ def test_an_exported_notebook_shows_picture_and_sentence_with_no_network(chrome,
     expect(image).to_be_visible()
     assert image.evaluate("(image) => image.complete && image.naturalWidth") > 500
     page.close()
+
+
+def test_progress_is_shown_on_the_page_and_leaves_nothing_behind(lab, chrome):
+    page = chrome.new_page()
+    page.add_init_script(NOTES_SEEN)
+    client = browser.run_all(page, lab, "slow.ipynb")
+    expect(page.locator(".kvviz-progress")).to_have_count(0)
+    seen = set(page.evaluate("window.notesSeen"))
+    assert len(seen) > 3
+    for note in seen:
+        assert re.fullmatch(r"recorded: \d+/40 steps, \d\d:\d\d, \d\d:\d\d left", note)
+    page.keyboard.press("Control+s")
+    saved, deadline = lab.runtime.parents[1] / "slow.ipynb", time.monotonic() + browser.PATIENCE
+    while "after" not in text_of_outputs(saved):
+        assert time.monotonic() < deadline, "the notebook isn't saved"
+        time.sleep(0.2)
+    assert text_of_outputs(saved) == "before\nafter\n"
+    assert "widgets" not in read(saved).metadata
+    client.stop_channels()
+    page.close()
+
+
+def text_of_outputs(path):
+    return "".join(str(o.get("text", o)) for cell in read(path).cells for o in cell.outputs)
 
 
 @every_notebook

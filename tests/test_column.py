@@ -1,7 +1,10 @@
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 
 from kvviz import draw_column
+from kvviz.drawing import style
 from kvviz.drawing.marks import find_cells
 from kvviz.drawing.stack import describe_moved
 
@@ -49,6 +52,51 @@ def test_the_sentence_groups_layers_that_moved_alike():
     assert describe_moved(np.zeros((4, 3))) == "no entry moved, in any of 4 layers"
 
 
+def make_grown():
+    change = np.zeros((3, 5))
+    change[:, 4] = np.nan
+    return change
+
+
+def test_a_new_column_is_drawn_and_said_as_new():
+    picture = draw_column(make_grown(), title="One more token")
+    assert picture.sentence == (
+        "One more token: no entry moved, in any of 3 layers; 1 new column, position 4"
+    )
+    ax = picture.figure.axes[1]
+    drawn = find_cells(ax.collections)
+    assert [drawn["column", (1, place)] for place in range(5)] == ["unmoved"] * 4 + ["new"]
+    (cells,) = [a for a in ax.collections if a.state == "new"]
+    assert to_hex(cells.get_facecolor()[0]) == style.fill("keys", "new")
+    (mark,) = [line for line in ax.lines if line.get_gid() == "new:mark"]
+    assert mark.get_xdata().tolist() == [4.5] * 3, "readable without colour, too"
+
+
+def test_entries_of_new_columns_are_not_counted():
+    change = make_grown()
+    change[1, 2], change[:, 3] = 0.5, np.nan
+    assert describe_moved(change) == (
+        "1 of 9 entries moved; positions moved in layer 0: none; layer 1: 2; layer 2: none; "
+        "2 new columns, positions 3 to 4"
+    )
+
+
+def read_legend(picture):
+    return [text.get_text() for text in picture.figure.axes[0].texts]
+
+
+def test_the_legend_explains_what_is_drawn():
+    scale = ["not moved", "0.1%", "1%", "10%", "100%", "of its size"]
+    old, grown = draw_column(np.ones((3, 5)), title="t"), draw_column(make_grown(), title="t")
+    for picture in (old, grown):
+        words = read_legend(picture)
+        assert [word for word in words if word in scale] == scale
+        renderer = FigureCanvasAgg(picture.figure).get_renderer()
+        ends = [text.get_window_extent(renderer).x1 for text in picture.figure.axes[0].texts]
+        assert max(ends) < picture.figure.bbox.width
+    assert "new column" in read_legend(grown) and "new column" not in read_legend(old)
+
+
 @pytest.mark.parametrize("shape", [(30, 12), (4, 6), (2, 100), (60, 3)])
 def test_any_size_fits_its_page(shape):
     picture = draw_column(np.ones(shape), tokens=["word"] * shape[1], title="t")
@@ -62,6 +110,8 @@ def test_any_size_fits_its_page(shape):
     [
         (np.zeros(3), [], "n_layers, N"),
         (np.full((2, 2), np.nan), [], "expected numbers"),
+        (np.array([[0, np.inf]]), [], "expected numbers"),
+        (np.array([[0, 0], [0, np.nan]]), [], "at position 1 it's only in some, such as layer 1"),
         (np.zeros((2, 3)), ["a"], "expected 3, one for each position, but got 1"),
     ],
 )

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 import kvviz as kv
+from kvviz.count import in_units
 from kvviz.drawing import memory as costs
 from kvviz.drawing import style
 
@@ -159,6 +160,35 @@ def test_few_requests_are_named_and_many_are_not():
     assert not set("012345") & {
         text.get_text() for text in words(memory({str(i): [7, 7] for i in range(6)}))
     }
+
+
+def test_of_many_requests_peak_and_average_are_marked_and_said():
+    held = {str(i): [0] * i + [1024 * (7 + i)] * 3 + [0] * (6 - i) for i in range(6)}
+    total, x = np.sum(list(held.values()), 0), [*range(8), 17]
+    picture = memory(held, x=x, budget=1024 * 40)
+    average = np.average(total, weights=[1] * 7 + [10] * 2)  # how long each lasts
+    most = int(total.argmax())
+    assert picture.sentence.endswith(
+        f"at most {in_units(int(total[most]))} held, at step {x[most]}; budget 40 KiB; "
+        f"average {in_units(round(average))}"
+    )
+    peak = drawn(picture, "peak")
+    assert (peak.get_xdata()[0], peak.get_ydata()[0]) == (x[most] + 0.5, total[most])
+    assert drawn(picture, "name:peak").get_text() == f"peak {in_units(int(total[most]))}"
+    assert drawn(picture, "level:average").get_ydata()[0] == pytest.approx(average)
+    few = memory({name: held[name] for name in "012"}, x=x)
+    assert "average" not in few.sentence
+    assert "peak" not in {a.get_gid() for a in few.figure.axes[1].lines}
+
+
+@pytest.mark.parametrize("over", [1.0, 1.02, 1.06, 1.2])
+def test_the_peaks_name_is_not_on_the_budget(over):
+    held = {str(i): [0] * i + [1024 * 7] * 3 + [0] * (6 - i) for i in range(6)}
+    picture = memory(held, budget=1024 * 21 * over)
+    ax, name = picture.figure.axes[1], drawn(picture, "name:peak")
+    box = name.get_window_extent(FigureCanvasAgg(picture.figure).get_renderer())
+    line = ax.transData.transform((0, 1024 * 21 * over))[1]
+    assert not box.y0 < line < box.y1
 
 
 def test_names_that_are_alike_when_cut_each_stand_in_their_own_band():

@@ -256,7 +256,10 @@ UNSUPPORTED = {
     "vit": (tf.ViTConfig, "expected a decoder with a cache, but got a config without `use_cache`"),
     "clip_text_model": (tf.CLIPConfig, "expected a decoder with a cache"),
     "openai-gpt": (tf.OpenAIGPTConfig, "expected a decoder with a cache"),
-    "mamba": (small.mamba, "expected linear layers of the gated delta rule, but got others"),
+    "mamba": (
+        small.mamba,
+        "expected attention, or linear layers of the gated delta rule, but got",
+    ),
     "rwkv": (tf.RwkvConfig, "expected `num_attention_heads`, a whole number .* but got None"),
     "deepseek_v32": (tf.DeepseekV32Config, "layers of full_attention, .* got indexed_attention"),
     "falcon_h1": (tf.FalconH1Config, "layers of full_attention, .* but got hybrid"),

@@ -310,7 +310,7 @@ def test_any_token_is_drawn_as_typed_or_written_out_and_nothing_warns(token):
         warnings.simplefilter("error")
         ax = axes(3)
         drawn = decode(3, tokens=["x", token, token])  # the last one is bold
-        said = words(labels.draw_labels(ax, drawn, room=200))
+        said = words(labels.draw_labels(ax, drawn, above=200, room=200))
         FigureCanvasAgg(ax.figure).draw()
     for shown in (said["column:1"], said["column:2"]):
         if token in HOSTILE:
@@ -391,7 +391,8 @@ def test_columns_from_an_earlier_prompt_are_marked():
 
 def test_drawing_loads_neither_pyplot_nor_torch():
     code = (
-        "import sys, kvviz.drawing.figures, kvviz.drawing.charts;"
+        "import sys, kvviz.drawing.figures, kvviz.drawing.charts, kvviz.drawing.curves;"
+        "import kvviz.drawing.grid, kvviz.drawing.flow, kvviz.drawing.numbers;"
         "print([m for m in ('matplotlib.pyplot', 'torch', 'transformers') if m in sys.modules])"
     )
     root = Path(__file__).parents[1]

@@ -128,7 +128,7 @@ REFUSED = {
     "hidden_act 'silu', got .* 'gelu'": lambda: llama(hidden_act="gelu"),
     "tie_word_embeddings True, got .* False": lambda: small.llama(tie_word_embeddings=False),
     "a Llama with .*, got LlamaModel": lambda: llama().model,
-    "a Llama with .*, got str": lambda: "llama",
+    "a Llama with .*, got 'llama'": lambda: "llama",
 }
 
 

@@ -2,12 +2,15 @@
 
 import errno
 import hashlib
+import http.server
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import venv
 import zipfile
 from pathlib import Path
@@ -581,15 +584,73 @@ def test_a_folder_without_a_model_is_refused(tiny, tmp_path, monkeypatch):
             load_model(name)
 
 
-@pytest.mark.parametrize("name", ["nowhere/at-all", "nowhere", "./nowhere", "no/where/at/all"])
-def test_a_name_that_is_not_a_folder_and_cannot_be_fetched_is_one_error(name, monkeypatch, capfd):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        ModelUnavailable, match=f"{name} can't be loaded: there's no such folder"
-    ) as caught:
-        load_model(name)
-    assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
+@pytest.fixture
+def unplugged(monkeypatch):
+    """No network: nothing answers where the hub should be, and waiting to try again is an error."""
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{port.getsockname()[1]}"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", nobody)
+    waits = []
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waits.append)
+    yield
+    assert waits == []
+
+
+@pytest.mark.parametrize("load", [load_model, load_config])
+@pytest.mark.parametrize("name", ["nowhere/at-all", "nowhere"])
+def test_an_unknown_name_without_a_network_is_one_error_at_once(load, name, unplugged, capfd):
+    with pytest.raises(ModelUnavailable) as caught:
+        load(name)
+    what = "loaded" if load is load_model else "read"
+    here = "folder" if load is load_model else "folder or file"
+    assert str(caught.value) == (
+        f"{name} can't be {what}: there's no such {here} here, and the hub can't be reached, "
+        "and no copy from it is kept on this machine"
+    )
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
     assert capfd.readouterr() == ("", "")
+
+
+def test_offline_mode_asks_nobody(monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelUnavailable, match="nowhere can't be loaded: .* can't be reached"):
+        load_model("nowhere")
+
+
+@pytest.mark.parametrize(
+    "name", ["/wrong/folder", "./nowhere", "no/where/at/all", Path("no/where")]
+)
+def test_what_cannot_be_a_hub_name_is_a_folder_that_is_missing(name, unplugged):
+    with pytest.raises(ModelUnavailable, match=f"^no such folder: {name};"):
+        load_model(name)
+    with pytest.raises(ModelUnavailable, match=f"^no such folder or file: {name};"):
+        load_config(name)
+
+
+class NotFound(http.server.BaseHTTPRequestHandler):
+    """A hub that has nothing."""
+
+    def do_HEAD(self):
+        self.send_error(404)
+
+    do_GET = do_HEAD
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("load", [load_model, load_config])
+def test_with_a_network_the_hub_is_asked_and_its_answer_given(load, monkeypatch):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+        with pytest.raises(
+            ModelUnavailable, match="^nobody/nothing can't be .*, and the hub says: "
+        ):
+            load("nobody/nothing")
+        server.shutdown()
 
 
 def test_a_model_that_lacks_weights_is_refused_and_not_filled_with_random_ones(tiny, tmp_path):
@@ -688,16 +749,6 @@ def test_a_broken_file_is_one_error(text, tmp_path):
         with pytest.raises(ModelUnavailable, match="can't be read: .*not a valid JSON") as caught:
             load_config(source)
         assert "\n" not in str(caught.value) and caught.value.__cause__ is not None
-
-
-@pytest.mark.parametrize("name", ["nowhere/at-all", "nowhere", "./nowhere.json"])
-def test_a_name_whose_config_cannot_be_fetched_is_one_error(name, monkeypatch, capfd):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        ModelUnavailable, match=f"{name} can't be read: there's no such folder or file"
-    ):
-        load_config(name)
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("source", [3, None, b"gpt2", ["gpt2"]])

@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+import small
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -33,8 +35,10 @@ from squares import (
 import kvviz as kv
 from kvviz.drawing import style
 from kvviz.drawing.axes import write_number
+from kvviz.drawing.marks import find_cells
+from kvviz.drawing.notes import write_title
 from kvviz.drawing.picture import Picture
-from kvviz.drawing.sentences import describe_square, list_numbers, write_title
+from kvviz.drawing.sentences import describe_square, list_numbers
 from tools import pictures
 
 BASELINE = Path(__file__).with_name("baseline")
@@ -150,6 +154,24 @@ def test_the_line_under_the_title_gives_this_steps_numbers():
         "fed 1 token · computed 1 row · read 9 keys and 9 values, wrote 1 of each"
     )
     assert list_numbers(prefill())[-1] == "wrote 7 keys and 7 values"
+
+
+def test_the_caches_bytes_are_said_to_be_the_whole_caches_and_not_this_heads():
+    whole = {"bytes": 450 * 1024, "n_layers": 30}
+    says = "whole cache: 450 KiB, all 30 layers"
+    assert f"; {says}; " in describe_square(decode(**whole))
+    assert says in list_numbers(decode(**whole))
+    assert f"; {says}, both sequences; " in describe_square(decode(**whole, n_sequences=2))
+    assert "; whole cache: 7 bytes, 1 layer; " in describe_square(decode(bytes=7))
+    assert "whole cache" not in describe_square(plain(**whole))
+
+
+@pytest.mark.parametrize(("grown", "says"), [(2, "2 tokens"), (0, "0 tokens")])
+def test_a_cache_that_did_not_grow_by_what_was_fed_says_so(grown, says):
+    odd = decode(held_after=6 + grown)
+    assert f"; the cache grew by {says}; " in describe_square(odd)
+    assert f"the cache grew by {says}" in list_numbers(odd)
+    assert all("grew" not in describe_square(usual) for usual in (decode(), prefill(), plain()))
 
 
 # --- the picture ----------------------------------------------------------------------------
@@ -304,6 +326,87 @@ def test_save_writes_the_png(tmp_path):
     assert path.read_bytes() == picture.png()
 
 
+def stale(n_old=5, n=11, **changes):
+    """Six tokens after the keys and values of an earlier prompt."""
+    states = ["earlier"] * n_old + ["new"] * (n - n_old)
+    tokens = ["?"] * n_old + list("abcdef")
+    return square(states, range(n_old, n), ["new"] * (n - n_old), tokens=tokens, **changes)
+
+
+def test_an_earlier_prompt_has_no_rows_and_is_bracketed():
+    picture = kv.draw_step(stale())
+    words = texts(picture.figure)
+    assert {"earlier prompt", "this text"} <= set(words) and "?" not in words
+    assert "not computed" not in words
+    cells = find_cells(picture.figure.axes[0].collections)
+    assert {p for role, p in cells if role == "keys"} == set(range(11))
+    assert {p[0] for role, p in cells if role == "attention"} == set(range(5, 11))
+    usual = kv.draw_step(prefill(11))
+    assert picture.height < usual.height - 100 and not {"this text"} & set(texts(usual.figure))
+    assert "5 keys and 5 values from an earlier prompt" in picture.sentence
+    moved = replace(stale(), tokens=tuple("uvwxyabcdef"))  # earlier, but of this recording
+    assert "earlier prompt" not in texts(kv.draw_step(moved).figure)
+    later = kv.draw_step(stale(), span=13)
+    assert later.height == kv.draw_step(prefill(), span=13).height, "pictures of one span match"
+
+
+def slots(n, n_filled=11):
+    """A cache of `n` slots, with all but `n_filled` of them empty."""
+    columns = ["read"] * (n_filled - 1) + ["new"] + ["empty"] * (n - n_filled)
+    tokens = [*(f"t{j}" for j in range(n_filled)), *[""] * (n - n_filled)]
+    masked, held = np.arange(n)[None] >= n_filled, {"held_before": n_filled - 1}
+    changes = {"masked": masked, "tokens": tokens, "held_after": n_filled, **held}
+    return square(columns, [n_filled - 1], ["new"], **changes)
+
+
+@pytest.mark.parametrize("n", [17, 67, 400])
+def test_of_many_empty_slots_a_few_are_drawn(n):
+    picture = kv.draw_step(slots(n))
+    cells = find_cells(picture.figure.axes[0].collections)
+    assert [cells["keys", j] for j in range(16)] == ["read"] * 10 + ["new"] + ["empty"] * 5
+    assert ("keys", 16) not in cells and ("values", 16) not in cells
+    assert f"; {n - 11} slots empty; " in picture.sentence and "left out" not in picture.sentence
+    assert any("5 empty slots drawn" in words for words in texts(picture.figure))
+    strip = kv.draw_filmstrip(Run([slots(n, 7), slots(n, 8)]), steps=range(2))
+    assert ("keys", 12) in find_cells(strip.figure.axes[1].collections)
+    assert kv.draw_step(slots(n), span=17).width > 0
+    usual = kv.draw_step(static())
+    assert not any("slots drawn" in words for words in texts(usual.figure))
+
+
+def test_tokens_held_twice_are_bracketed_and_said():
+    tokens = [" a", " b", " b", " c", " c", " d", " d"]
+    picture = kv.draw_step(decode(tokens=tokens, surplus=(2, 4, 5)))
+    assert texts(picture.figure).count("twice") == 2, "' d' comes twice in the text"
+    assert "; 2 tokens held twice; " in picture.sentence
+    assert "twice" not in kv.draw_step(decode(tokens=tokens)).sentence
+
+
+def test_a_cache_that_writes_twice_is_drawn_and_said_so():
+    model = small.llama(tie_word_embeddings=True)
+    fault, ids = kv.faults.written_twice, torch.tensor([[3, 5, 7, 11, 13, 17, 19, 23]])
+    forge, cache = fault.forge_class.from_pretrained(model), fault.cache_class(3)
+    with torch.no_grad(), kv.record(forge) as run:
+        for piece in ids.split([5, 1, 1, 1], dim=1):
+            forge(piece, cache)
+    square = run[3].square(1, 0)
+    assert square.twice == [5, 7, 9] and square.tokens[4:10] == ("13", "13", "17", "17", "19", "19")
+    picture = kv.draw_step(run, step=3, layer=1)
+    assert "; the cache grew by 2 tokens; 3 tokens held twice; " in picture.sentence
+    assert texts(picture.figure).count("twice") == 3
+
+
+def test_a_strip_cuts_no_common_word():
+    long = [" internationalization" if j == 3 else f" remembered{j}" for j in range(7)]
+    strip = kv.draw_filmstrip(Run([decode(tokens=long)] * 4), steps=range(4)).figure
+    assert {"remembered6", "remembered0"} <= set(texts(strip))
+    renderer, (width, height) = FigureCanvasAgg(strip).get_renderer(), strip.bbox.size
+    for text in (text for ax in strip.axes for text in ax.texts):
+        box = text.get_window_extent(renderer)
+        assert box.x0 >= 0 and box.x1 <= width and box.y1 <= height, text.get_text()
+    assert "internationalization" in texts(kv.draw_step(decode(tokens=long[:7])).figure)
+
+
 # --- several squares ------------------------------------------------------------------------
 
 LOOP = Run([plain(n, step=n - 7) for n in range(7, 12)])
@@ -332,6 +435,21 @@ def test_side_by_side_of_two_heads_names_them_and_takes_titles():
     pair = decode(head=8), decode(head=5)
     assert "Layer 13, head 5: one row" in texts(kv.draw_side_by_side(*pair).figure)
     assert "Mine" in texts(kv.draw_side_by_side(*pair, titles=("Mine", "Yours")).figure)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: kv.draw_side_by_side(LOOP),
+        lambda: kv.draw_side_by_side(LOOP, step=3),
+        lambda: kv.draw_side_by_side(LOOP, step=(3, 3), head=8),
+        lambda: kv.draw_side_by_side(plain()),
+    ],
+)
+def test_side_by_side_of_one_thing_is_refused(ask):
+    with pytest.raises(ValueError, match=r"right: expected a second recording, or a pair .*\(3, 4"):
+        ask()
+    assert kv.draw_side_by_side(LOOP, step=(2, 3)).sentence.startswith("left: step 2")
 
 
 def test_filmstrip_gives_rows_and_columns_of_every_step():
@@ -440,6 +558,31 @@ def test_bars_are_as_long_as_their_numbers():
     assert picture.sentence == "Positions: plain 23,900, cached 219"
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_a_level_is_in_front_of_the_bars_and_no_number_is_on_it(log):
+    values = {"just under": 2.9, "under": 1, "on": 3, "just over": 3.1, "far over": 90}
+    levels = {"the level": 3, "the next level": 3.5}
+    figure = kv.draw_bars(values, title="Far", levels=levels, log=log).figure
+    ax, renderer = figure.axes[1], FigureCanvasAgg(figure).get_renderer()
+    lines = [line for line in ax.lines if (line.get_gid() or "").startswith("level:")]
+    assert [line.get_xdata()[0] for line in lines] == [3, 3.5]
+    assert min(line.zorder for line in lines) > max(bar.zorder for bar in ax.patches)
+    boxes = {text.get_gid(): text.get_window_extent(renderer) for text in ax.texts}
+    for x in levels.values():
+        across = ax.transData.transform((x, 0))[0]
+        for y in range(5):
+            box = boxes[f"number:{y}"]
+            assert not box.x0 - 2 < across < box.x1 + 2, y
+    assert not boxes["name:the level"].overlaps(boxes["name:the next level"])
+
+
+def test_markers_of_curves_that_meet_are_apart():
+    x = range(80)
+    ax = kv.draw_curves(x, {"held": [1] * 80, "allocated": [1] * 80}, title="t").figure.axes[1]
+    starts = [line.get_markevery() for line in ax.lines if line.get_gid().startswith("line:")]
+    assert starts == [(0, 10), (5, 10)]
+
+
 @pytest.mark.parametrize(
     ("value", "written"),
     [(23900, "23,900"), (0, "0"), (4e-5, "4e-5"), (1.44e-4, "1.4e-4"), (0.0312, "0.0312"),
@@ -514,7 +657,8 @@ def test_the_courses_first_picture_is_drawn_from_a_real_run(default_model):
         model(ids, use_cache=False)
     assert kv.draw_step(run, step=4, layer=13, head=8).sentence == (
         "step 4, layer 13, head 8: 1 row attends to 10 columns; "
-        "9 keys and 9 values read from the cache, 1 of each written; the cache holds 450 KiB; "
+        "9 keys and 9 values read from the cache, 1 of each written; "
+        "whole cache: 450 KiB, all 30 layers; "
         f"' at' attends most to ' object', {LOOKED_AT}%"
     )
     assert kv.draw_step(run, step=5, layer=13, head=8).sentence.endswith(

@@ -18,6 +18,7 @@ from small import cached_loop, llama, plain_loop, prompt
 import kvviz as kv
 from kvviz import files
 from kvviz.widgets import page, site
+from kvviz.widgets.album import Album
 from tools import site as course
 from tools.notebooks import ROOT, notebooks
 
@@ -66,7 +67,8 @@ def built(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KVVIZ_PROGRESS", "0")
         patch.setattr(site, "has_stepper", lambda nb: f"# {TITLE}" in nb.cells[0].source)
-        course.build(folder, notebooks())
+        made, failed = course.build(folder, notebooks())
+    assert not failed and len(made) == len(notebooks()) + 1
     return folder
 
 
@@ -97,6 +99,9 @@ class Opened:
 
     def press(self, name):
         self.root.get_by_role("button", name=name, exact=True).click()
+
+    def slider(self):
+        return self.root.get_by_role("slider").input_value()
 
     def menu(self, name):
         return self.root.locator(f"select[data-name={name}]")
@@ -166,9 +171,10 @@ def test_it_steps_by_mouse_and_by_keyboard_and_shows_what_the_live_one_shows(ope
         opened.shows(sentence)
         assert ImageChops.difference(opened.pixels(), drawn).getbbox() is None
     opened.root.get_by_role("switch").click()
-    opened.menu("layer").select_option("0")
     opened.menu("head").select_option("0")
-    opened.shows(said(walk, cached=False, layer=0, head=0)[0])
+    sentence, drawn = said(walk, cached=False, head=0, step=int(opened.slider()))
+    opened.shows(sentence)
+    assert ImageChops.difference(opened.pixels(), drawn).getbbox() is None, "laid over another"
     assert opened.faults == [] and opened.elsewhere() == []
 
 
@@ -203,6 +209,15 @@ def test_the_menus_hold_what_the_page_holds(opened, walk):
             opened.shows(said(walk, layer=layer, head=head)[0])
     assert 1 in opened.options("layer")
     expect(opened.root.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_page_says_which_part_of_the_recording_it_holds(alone):
+    known = {0: [0, 1, 2], 1: [0, 1, 2], 2: [0, 1, 2]}
+    held = {0: [2], 1: [0, 1, 2], 2: [0, 2]}
+    said = "all heads of layer 1; head 2 of layer 0; heads 0 and 2 of layer 2."
+    assert page.describe_limit(known, held).endswith(f"only part of the recording: {said}</p>")
+    assert page.describe_limit(known, known) == ""
+    assert "This page holds only part" in alone.read_text()
 
 
 @in_a_browser
@@ -244,29 +259,69 @@ def test_markup_in_a_prompt_is_text(opened, hostile):
     assert opened.page.locator("script").count() == 2, "the data and the stand-in"
 
 
-def test_a_page_holds_few_layers_and_heads_always_the_one_it_begins_with(walk, monkeypatch):
-    heads = [(layer, list(range(9))) for layer in range(30)]
-    chosen = page.choose(heads, 13, 8)
-    assert chosen == [(13, 8), (13, 0), (0, 8), (0, 0), (29, 8), (29, 0)]
-    assert page.choose([(3, [0])], 3, 0) == [(3, 0)]
-    assert page.choose([(0, [0]), (1, [0, 1, 2])], 1, 2) == [(1, 2), (1, 0), (0, 0)]
+def test_a_page_holds_what_was_asked_for_and_then_as_much_as_there_is_room(walk, monkeypatch):
+    heads = {layer: list(range(9)) for layer in range(30)}
+    rest = [(13, head) for head in range(8)]
+    chosen = page.choose(heads, 13, 8, [(17, 5), (13, 8)])
+    assert chosen == [(13, 8), (17, 5), *rest, (0, 8), (29, 8)]
+    assert page.choose({3: [0]}, 3, 0) == [(3, 0)]
     monkeypatch.setattr(page, "MOST_BYTES", 1)
-    content = page.collect(walk)
+    content = page.collect(walk, [(0, 1)])
     assert content["state"]["_about"]["heads"] == [(1, [2])]
-    assert len(content["answers"]) == 2 * NEW
+    assert len(content["answers"]) == 2 * NEW and not content["state"]["_about"]["overview"]
 
 
-def test_equal_pictures_are_in_a_page_once(walk, monkeypatch):
-    png = walk.frame
-    monkeypatch.setattr(walk, "answer", lambda request: ({**request, "sentence": ""}, [png]))
-    monkeypatch.setattr(page, "MOST_BYTES", 1)
-    assert len(page.collect(walk)["pictures"]) == 1
+def test_a_page_is_titled_by_its_prompt_and_holds_the_heads_it_is_given(walk, tmp_path):
+    text = walk.save(tmp_path / "mine.html", heads={0: 1, 1: [0]}).read_text()
+    prompt = "".join(walk.runs[True][0].square(0, 0).tokens)
+    assert f"<title>{prompt}</title>" in text and f"<h1>{prompt}</h1>" in text
+    assert '{\\"frame\\":[true,0,1,3]}' in text or '"frame":[true,0,1,3]' in text
+    for wrong, says in [
+        ({7: 0}, "kept layers"),
+        ({0: 99}, "layer 0 has heads 0 to"),
+        ([0], "expected {layer: heads}, but got list"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(says)):
+            walk.save(tmp_path / "other.html", heads=wrong)
+    assert not (tmp_path / "other.html").exists()
+
+
+def lay(album, numbers):
+    """The picture that `page.js` makes of these, one on top of the other."""
+    images = [Image.open(io.BytesIO(base64.b64decode(album.pictures[n]))) for n in numbers]
+    whole = images[0].convert("RGBA")
+    for image in images[1:]:
+        whole.alpha_composite(image.convert("RGBA"))
+    return whole.convert("RGB")
+
+
+def test_equal_pictures_are_in_a_page_once_and_similar_ones_as_what_differs(walk):
+    album, frames = Album(), {}
+    for head in range(3):
+        (png,) = walk.answer({"frame": [True, 1, head, 2]})[1]
+        frames[head] = png, album.add(png, like="step 2")
+    assert album.add(frames[1][0], like="step 2") == frames[1][1]
+    assert album.add(frames[0][0], like="another") == frames[0][1] and len(album.pictures) == 3
+    for png, numbers in frames.values():
+        drawn = Image.open(io.BytesIO(png)).convert("RGB")
+        assert ImageChops.difference(lay(album, numbers), drawn).getbbox() is None
+    first, *others = map(len, album.pictures)
+    assert all(other < first / 4 for other in others)
+
+
+def test_pictures_of_different_sizes_are_each_kept_whole():
+    album = Album()
+    for width in (3, 5):
+        file = io.BytesIO()
+        Image.new("RGB", (width, 7), "red").save(file, "PNG")
+        assert lay(album, album.add(file.getvalue(), like="one key")).size == (width, 7)
 
 
 def test_what_cannot_be_drawn_is_said_in_the_page_too(walk, monkeypatch):
     monkeypatch.setattr(walk._frames, "frame", lambda *_: 1 / 0)
-    answers = page.collect(walk)["answers"].values()
-    assert all("ZeroDivisionError" in message["error"] and not shown for message, shown in answers)
+    answers = page.collect(walk)["answers"]
+    frames = [answer for request, answer in answers.items() if "frame" in request]
+    assert frames and all("ZeroDivisionError" in said["error"] and not n for said, n in frames)
 
 
 def test_a_page_is_written_completely_or_not_at_all(walk, tmp_path, monkeypatch):
@@ -291,6 +346,35 @@ def test_every_notebook_has_its_page(built):
     paths = [path.relative_to(ROOT / "notebooks").with_suffix(".html") for path in notebooks()]
     made = {path.relative_to(built) for path in built.rglob("*.*")}
     assert {path.as_posix() for path in made} == {"index.html", *(p.as_posix() for p in paths)}
+
+
+def test_a_notebook_that_fails_is_named_and_the_others_get_their_pages(tmp_path, monkeypatch):
+    course_folder = tmp_path / "notebooks"
+    (course_folder / "solutions").mkdir(parents=True)
+    cell = {"cell_type": "code", "execution_count": None, "id": "b", "metadata": {}, "outputs": []}
+    broken = {**cell, "source": "kv = None  # kv.stepper(\n1 / 0"}
+    made = browser.notebook([]).replace('"cells": []', f'"cells": [{json.dumps(CELL)}]')
+    (course_folder / "00-good.ipynb").write_text(made)
+    for name in ("01-bad.ipynb", "solutions/00-good.ipynb"):
+        both = f'"cells": [{json.dumps(CELL)}, {json.dumps(broken)}]'
+        (course_folder / name).write_text(browser.notebook([]).replace('"cells": []', both))
+    (course_folder / "02-odd.ipynb").write_text("no notebook")
+    monkeypatch.setattr(course, "COURSE", course_folder)
+    monkeypatch.setattr(course, "ROOT", tmp_path)
+    monkeypatch.setattr(course, "notebooks", lambda: sorted(course_folder.rglob("*.ipynb")))
+    monkeypatch.setattr(course, "index", lambda paths: " ".join(path.name for path in paths))
+    out = tmp_path / "site"
+    made, failed = course.build(out, course.notebooks())
+    assert {path.name: why.split(":")[0] for path, why in failed.items()}.keys() == {
+        "00-good.ipynb",
+        "01-bad.ipynb",
+        "02-odd.ipynb",
+    }
+    assert failed[course_folder / "01-bad.ipynb"] == "ZeroDivisionError: division by zero"
+    assert [path.name for path in made] == ["00-good.html", "index.html"]
+    assert "Solution" not in (out / "00-good.html").read_text()
+    assert (out / "index.html").read_text() == "00-good.ipynb"
+    assert course.main([str(out)]) == 3
 
 
 def test_every_link_leads_somewhere_and_none_to_a_notebook(built):
@@ -360,6 +444,19 @@ def test_a_title_that_is_markup_is_text(tmp_path):
     made = site.export_page(path, tmp_path / "out", links={HOSTILE[0]: '"><b>'}).read_text()
     assert f"<title>{html.escape(CELL['source'][2:])}</title>" in made
     assert HOSTILE[0] not in made.split("<main>")[0] and '"><b>' not in made
+
+
+def test_an_answer_stays_folded_on_the_page(tmp_path):
+    shown = {"output_type": "stream", "name": "stdout", "text": "ten rows"}
+    cell = {"cell_type": "code", "execution_count": 1, "source": "1", "outputs": [shown]}
+    folded = {**cell, "id": "f", "metadata": {"jupyter": {"outputs_hidden": True}}}
+    cells = [json.dumps(each) for each in (folded, {**cell, "id": "o", "metadata": {}})]
+    path = tmp_path / "made.ipynb"
+    path.write_text(browser.notebook([]).replace('"cells": []', f'"cells": [{", ".join(cells)}]'))
+    text = site.export_page(path, tmp_path / "out").read_text()
+    answer = re.search(r'<details class="answer">(.+?)</details>', text, re.S)[1]
+    assert answer.count("ten rows") == 1 and text.count("ten rows") == 2
+    assert text.count("<details") == 1
 
 
 CELL = {"cell_type": "markdown", "id": "a", "metadata": {}, "source": f"# A {HOSTILE[1]} title"}

@@ -13,6 +13,9 @@ from PIL import Image
 import kvviz as kv
 from kvviz.drawing.marks import find_cells
 from kvviz.recording.recorder import record
+from kvviz.words import join
+
+EDGES = ("keys", "values", "queries", "outputs")
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +62,53 @@ def test_all_heads_need_attention_and_a_layer_that_is_there(runs):
 
 
 def test_one_new_cell_an_edge_and_one_new_row_light_up(runs):
-    _, plain = runs
+    model, ids = small.llama(), small.prompt(6)
+    with record(model, keep=("attention", *EDGES)) as plain:
+        small.plain_loop(model, ids, 5)
     picture = kv.draw_overlay(plain, steps=(2, 3), layer=1, head=4)
     states = drawn(picture)
-    for role in ("keys", "values", "queries", "outputs"):
+    for role in EDGES:
         found = [states[role, place] for place in range(9)]
         assert found == ["same"] * 8 + ["new"], role
     assert "1 new cell on each of keys and values, 1 new row" in picture.sentence
-    assert "8 rows recomputed, nothing else moved" in picture.sentence
+    assert picture.sentence.endswith(
+        "; 8 rows recomputed; unchanged: attention, keys, values, queries and outputs"
+    )
     veil = [c for c in picture.figure.axes[0].collections if c.get_gid() == "veil"]
     (path,) = veil[0].get_paths()
     assert path.get_extents().bounds == (0, 0, 9, 8), "over the old rows, not over the new one"
+
+
+@pytest.mark.parametrize("kept", [(), ("keys",), ("keys", "values"), ("queries",), EDGES[2:]])
+def test_what_was_not_compared_is_drawn_as_recomputed_and_not_called_unchanged(kept):
+    model, ids = small.llama(), small.prompt(6)
+    with record(model, keep=("attention", *kept)) as plain:
+        small.plain_loop(model, ids, 5)
+    picture = kv.draw_overlay(plain, steps=(2, 3), layer=1, head=4)
+    states = drawn(picture)
+    for role in ("keys", "values"):
+        assert states[role, 0] == ("same" if role in kept else "recomputed")
+    for role in ("queries", "outputs"):
+        assert states[role, 0] == ("same" if kept == EDGES[2:] else "recomputed")
+    assert picture.sentence.endswith(f"unchanged: {join(['attention', *kept])}")
+    with record(model, keep=()) as counts:
+        small.plain_loop(model, ids, 5)
+    picture = kv.draw_overlay(counts, steps=(2, 3), layer=1)
+    assert picture.sentence.endswith("; 8 rows recomputed")
+    assert not [c for c in picture.figure.axes[0].collections if c.get_gid() == "veil"]
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_an_edge_that_moved_is_counted_and_not_called_unchanged(edge):
+    model, ids = small.llama(), small.prompt(6)
+    with record(model, keep=("attention", *EDGES)) as plain:
+        small.plain_loop(model, ids, 5)
+    plain[3].kept[edge][1][:, :, 2] += 0.5
+    picture = kv.draw_overlay(plain, steps=(2, 3), layer=1, head=4)
+    one = "query" if edge == "queries" else edge.removesuffix("s")
+    rest = join([each for each in ("attention", *EDGES) if each != edge])
+    assert picture.sentence.endswith(f"; unchanged: {rest}; 1 {one} moved")
+    assert drawn(picture)[edge, 2] == "recomputed"
 
 
 def test_with_a_cache_the_rest_was_not_computed(runs):
@@ -86,8 +125,11 @@ def test_what_moved_is_counted():
             free = torch.zeros(1, 1, n, n)
             model(ids[:, :n], attention_mask=free, use_cache=False)
     picture = kv.draw_overlay(run, steps=(0, 1), layer=0, head=0)
-    assert "nothing else moved" not in picture.sentence
-    assert int(picture.sentence.split("recomputed, ")[1].split()[0]) > 10
+    assert "unchanged" not in picture.sentence
+    moved = int(picture.sentence.split("; ")[-1].removesuffix(" cells of attention moved"))
+    assert moved > 10
+    veil = [c for c in picture.figure.axes[0].collections if c.get_gid() == "veil"]
+    assert not veil, "every row moved"
 
 
 @pytest.mark.parametrize("steps", [(3, 2), (2, 2), (1, 2, 3)])

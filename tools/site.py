@@ -7,24 +7,42 @@ import re
 import sys
 from pathlib import Path
 
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
 from kvviz import files
 from kvviz.widgets import page, site
 from tools.notebooks import ROOT, notebooks
 from tools.readme import STILL
 
 COURSE = ROOT / "notebooks"
+FAILURES = (ValueError, CellExecutionError, CellTimeoutError, DeadKernelError)
 
 
-def build(folder: Path, paths: list[Path]) -> list[Path]:
-    """Write a page for each notebook, and an index; return their paths."""
-    made = []
-    for path in paths:
+def build(folder: Path, paths: list[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """Write a page for each notebook, and an index of them.
+
+    Returns:
+        The pages' paths, and for each notebook that gave no page, why.
+    """
+    made, failed = {}, {}
+    for path in reversed(paths):  # solutions first, so that no page links to one that failed
         where = path.parent.relative_to(COURSE)
         links = {"All notebooks": "../" * len(where.parts) + "index.html"}
-        if solution(path) in paths:
+        if solution(path) in made:
             links["Solution"] = solution(path).relative_to(COURSE).with_suffix(".html").as_posix()
-        made.append(site.export_page(path, folder / where, links=links))
-    return [*made, files.write_whole(folder / "index.html", index(paths))]
+        try:
+            made[path] = site.export_page(path, folder / where, links=links)
+        except FAILURES as error:
+            failed[path] = explain(error)
+    known = [path for path in paths if path in made]
+    return [*made.values(), files.write_whole(folder / "index.html", index(known))], failed
+
+
+def explain(error: Exception) -> str:
+    """Why a notebook gave no page, in one line: what its cell raised, without the traceback."""
+    if isinstance(error, CellExecutionError):
+        return f"{error.ename}: {error.evalue}"
+    return str(error).strip().splitlines()[-1]
 
 
 def solution(path: Path) -> Path:
@@ -64,12 +82,16 @@ def item(path: Path, paths: list[Path]) -> str:
     return f"<li>{', '.join(filter(None, parts))}{line}</li>"
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str]) -> int:
+    """Write the site; return how many notebooks gave no page."""
     os.environ["KVVIZ_PROGRESS"] = "0"  # a progress bar isn't part of a page
     folder = Path(names[0]) if names else ROOT / "build" / "site"
-    made = build(folder, notebooks())
+    made, failed = build(folder, notebooks())
     print(f"{len(made)} pages, {sum(p.stat().st_size for p in made) / 1e6:.1f} MB: {made[-1]}")
+    for path, why in failed.items():
+        print(f"no page for {path.relative_to(ROOT)}: {why}", file=sys.stderr)
+    return len(failed)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(min(main(sys.argv[1:]), 1))

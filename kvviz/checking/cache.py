@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_whole, describe
 from kvviz.checking.cache_picture import find_cache_mistake, find_cache_strip
 from kvviz.checking.causes import Cause
 from kvviz.checking.further import try_further
@@ -99,7 +99,7 @@ def logit_gap(
 def _check_classes(cache_class, forge_class):
     for name, kind in (("cache_class", cache_class), ("forge_class", forge_class)):
         if not isinstance(kind, type):
-            raise TypeError(f"{name}: expected a class, got an instance, {kind!r}")
+            raise TypeError(f"{name}: expected a class, got an instance: {describe(kind)}")
     if not issubclass(forge_class, Forge):
         raise TypeError(f"forge_class: expected a subclass of Forge, got {forge_class.__name__}")
 

@@ -215,7 +215,8 @@ def lower_precision(layer: LayerEvidence):
         is_close = (ours - right).norm() <= 0.2 * right.norm()
         if layer.differs(ours, right) and is_close and (kept := find_precision(ours)):
             gap = float((ours - right).abs().max() / right.abs().max())
-            says = f"what was held came back {kept}, off by up to {gap:.0e} of the largest number"
+            off = f"off by up to {gap:.0e} of the largest number"
+            says = f"what was held came back rounded to {kept}, {off}"
             return layer.cause("precision", says)
 
 

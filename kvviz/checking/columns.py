@@ -90,7 +90,7 @@ def find_precision(x: Tensor) -> str | None:
     """In words, the coarser kind of number that x (heads, columns, D) was kept in; else None."""
     for kind in _COARSER:
         if torch.equal(x.to(kind).to(x.dtype), x):
-            return f"in {str(kind).removeprefix('torch.')}"
+            return str(kind).removeprefix("torch.")
     # One scale for the numbers of each head and column, of each column, or of each number, or one.
     for dims in ((2,), (0, 2), (1,), (0, 1, 2)):
         low, high = x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
@@ -98,7 +98,7 @@ def find_precision(x: Tensor) -> str | None:
         for levels in (127, 7):
             steps = x / largest.clamp_min(1e-30) * levels, (x - low) / spread * (2 * levels + 1)
             if any((each - each.round()).abs().max() < 0.01 for each in steps):
-                return f"in {levels.bit_length() + 1} bits"
+                return f"{levels.bit_length() + 1} bits"
     return None
 
 

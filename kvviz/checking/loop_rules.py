@@ -54,11 +54,19 @@ def endless_loop(loop: LoopEvidence):
         return Cause("endless loop", f"your loop was stopped: {says}; {calls}")
 
 
+COPY_WITHOUT_GRADIENTS = (
+    "A cache whose tensors could still give gradients can't be copied: write @torch.no_grad() over "
+    "your loop."
+)
+
+
 def raised(loop: LoopEvidence):
     """An error may only follow from a mistake before it: then that is the cause."""
     if (error := loop.error) is None:
         return None
     lines, then = own_lines(error), f"your loop raised {describe_error(error)}"
+    if "deepcopy protocol" in then:
+        lines = f"{lines}\n{COPY_WITHOUT_GRADIENTS}"
     name = getattr(error, "cause", "raised")  # `record` knows some of its refusals by name
     earlier = first_cause(EARLIER_RULES, loop) if name == "raised" and loop.run else None
     if earlier:

@@ -61,7 +61,9 @@ def make_axes(title: str, size, *, left, right, labels=("", ""), low=False) -> t
 
 def style_axis(axis, *, log=False, whole=False, unit: float = 1) -> None:
     """Set a few plainly written ticks, each at a round multiple of `unit`."""
-    locator = LogLocator(numticks=7) if log else MaxNLocator(6, integer=whole)
+    locator = (
+        LogLocator(numticks=7) if log else MaxNLocator(6, integer=whole, steps=[1, 2, 2.5, 5, 10])
+    )
     if unit != 1 and not log:
         low, high = axis.get_view_interval() / unit
         locator = FixedLocator(unit * locator.tick_values(low, high))

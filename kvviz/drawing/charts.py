@@ -11,6 +11,7 @@ from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
 from kvviz.drawing.inputs import check_finite, shorten, shorten_names, to_numbers
 from kvviz.drawing.marks import write
+from kvviz.drawing.names import spread_out
 from kvviz.drawing.picture import Picture
 
 
@@ -58,22 +59,45 @@ def _paint_bars(ax: Axes, values: Mapping, levels: Mapping, highlight: Sequence,
     lengths = np.array(list(values.values()), dtype=float)
     positive = lengths[lengths > 0]
     low = 10 ** np.floor(np.log10(min([*positive, *levels.values()])) - 0.5) if log else 0
-    for y, (name, length) in enumerate(values.items()):
-        drawn = max(length, low) - low if np.isfinite(length) else 0
-        _paint_bar(ax, y, name, low, drawn, write_number(length), name in highlight)
     if log:
         ax.set_xscale("log")
+    for y, (name, length) in enumerate(values.items()):
+        drawn = max(length, low) - low if np.isfinite(length) else 0
+        _paint_bar(ax, y, name, low, drawn, name in highlight)
     ax.set(ylim=(len(values) - 0.4, -0.6), yticks=[])
     high = max([*lengths[np.isfinite(lengths)], *levels.values()])
     ax.set_xlim((low, high * (high / low) ** 0.12) if log else (min(0, lengths.min()), high * 1.12))
-    for name, x in levels.items():
-        draw_level(ax.axvline, x, name)
-        write(ax, x, -0.95, name, color=style.QUIET, ha="center", size=style.SMALL)
+    _paint_levels(ax, levels)
+    for y, (name, length) in enumerate(values.items()):
+        end = max(length, low) if np.isfinite(length) else low
+        _write_length(ax, y, end, write_number(length), name in highlight, levels)
     style_axis(ax.xaxis, log=log)
 
 
-def _paint_bar(ax, y: int, name: str, low: float, drawn: float, number: str, bold: bool) -> None:
-    """Draw one bar, its name before it, and its number after it, which covers any level there."""
+def _paint_levels(ax: Axes, levels: Mapping) -> None:
+    """Draw dashed lines in front of the bars, on a pale ground, each under its name."""
+    spots = [ax.transData.transform((x, 0))[0] for x in levels.values()]
+    wide = max(map(measure_names, [[name] for name in levels]), default=0)
+    names = dict(spread_out(spots, wide + 12))
+    for i, (name, x) in enumerate(levels.items()):
+        ax.axvline(x, color=style.PAPER, linewidth=4, zorder=2.5)
+        draw_level(ax.axvline, x, name).set(color=style.TEXT, zorder=2.6)
+        at, _ = ax.transData.inverted().transform((names[i], 0))
+        write(ax, at, -0.95, name, ha="center", gid=f"name:{name}")
+
+
+def _write_length(ax: Axes, y: int, end: float, number: str, bold: bool, levels: Mapping) -> None:
+    """Write a bar's number after its end, and after any level that would cross it."""
+    x, wide = ax.transData.transform((end, y))[0] + 6, measure_names([number])
+    for level in sorted(ax.transData.transform((at, y))[0] for at in levels.values()):
+        if x - 4 < level < x + wide + 4:
+            x = level + 7
+    at, _ = ax.transData.inverted().transform((x, 0))
+    write(ax, at, y, number, bold=bold, gid=f"number:{y}")
+
+
+def _paint_bar(ax: Axes, y: int, name: str, low: float, drawn: float, bold: bool) -> None:
+    """Draw one bar, and its name before it."""
     ax.barh(
         y,
         drawn,
@@ -84,17 +108,6 @@ def _paint_bar(ax, y: int, name: str, low: float, drawn: float, number: str, bol
         edgecolor=style.PAPER,
         linewidth=0,
         gid=f"bar:{name}",
-    )
-    ax.annotate(
-        number,
-        (low + drawn, y),
-        xytext=(5, 0),
-        textcoords="offset points",
-        va="center_baseline",
-        bbox={"facecolor": style.PAPER, "edgecolor": "none", "pad": 0.8},
-        parse_math=False,
-        fontproperties=fonts.get_font(fonts.BOLD if bold else fonts.REGULAR, style.LABEL),
-        color=style.TEXT,
     )
     words, path = fonts.choose_font(name, bold=bold)
     ax.annotate(

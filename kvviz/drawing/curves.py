@@ -57,6 +57,8 @@ def draw_curves(
     Gap: gap goes from 5 to rounding; rounding is at most 1e-4; over x 0 to 1
     """
     x = to_numbers("x", list(x) if isinstance(x, range) else x)
+    if x.ndim != 1:
+        raise ValueError(f"x: expected a list of numbers, but got shape {x.shape}")
     lines = {name: to_numbers(repr(name), y) for name, y in shorten_names("curves", curves).items()}
     _check(x, lines, log, stairs, areas, rounding)
     levels = shorten_names("levels", levels or {})
@@ -85,7 +87,7 @@ def draw_curves(
 
 def _check(x, lines: Mapping, log: bool, stairs: bool, areas: str, rounding) -> None:
     for name, y in lines.items():
-        if y.shape != x.shape or x.ndim != 1:
+        if y.shape != x.shape:
             raise ValueError(f"{name!r}: expected {x.size} numbers, one for each x; got {y.shape}")
     check_finite(np.concatenate([[], *lines.values()]), log and rounding is None)
     if stairs and log:
@@ -121,7 +123,7 @@ def _describe(x, lines, levels, sums, rounding, xlabel: str) -> str:
 
 def _paint_curves(ax: Axes, x, lines: Mapping, log: bool, rounding: float | None) -> list[tuple]:
     """Draw a line for each of `lines` {name: y}; returns its ends (y, name, colour, bold)."""
-    ends = []
+    ends, every = [], max(1, len(x) // 8)
     for i, (name, y) in enumerate(lines.items()):
         color, dash, marker = style.SERIES[i % len(style.SERIES)]
         shown = y if rounding is None else np.where(y > rounding, y, np.nan)
@@ -131,7 +133,7 @@ def _paint_curves(ax: Axes, x, lines: Mapping, log: bool, rounding: float | None
             color=color,
             linestyle=dash,
             marker=marker,
-            markevery=max(1, len(x) // 8),
+            markevery=(i * every // len(lines), every),  # those of lines that meet don't
             clip_on=False,
             zorder=3,
             gid=f"line:{name}",

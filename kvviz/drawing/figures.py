@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kvviz.arguments import check_whole
-from kvviz.drawing import layout, painting, sentences, style
+from kvviz.arguments import check_whole, describe
+from kvviz.drawing import heads, heads_painting, layout, notes, painting, sentences, style
 from kvviz.drawing.layout import Room
 from kvviz.drawing.picture import Picture
 from kvviz.recording.square import Square
 
-IN_A_LINE = 5  # heads, at most
 FEW = 6  # steps in a filmstrip by default
 
 
@@ -49,13 +48,15 @@ def draw_side_by_side(
     """Draw two squares beside each other: two runs at one step, one run at two steps, two heads.
 
     Args:
-        left, right: recordings or squares; `right` is the same as `left` unless given.
+        left, right: recordings or squares. With one recording, give a pair of steps, layers, heads
+            or sequences.
         step, layer, head, sequence: one for both, or a pair.
         span: columns to leave room for, so that pictures of several steps look alike.
         titles: a pair; by default, what each square shows.
 
     Raises:
         TypeError, ValueError: as `draw_step`.
+        ValueError: both sides would show the same square.
 
     >>> kv.draw_side_by_side(uncached, run, step=4)
     left: step 4, layer 0, head 0: 10 rows attend ... right: step 4, ... 1 row attends ...
@@ -63,15 +64,17 @@ def draw_side_by_side(
     sides = (left, left if right is None else right)
     given = {"step": step, "layer": layer, "head": head, "sequence": sequence}
     pairs = [_make_pair(name, value) for name, value in given.items()]
+    if right is None and (isinstance(left, Square) or all(one == two for one, two in pairs)):
+        raise ValueError(
+            "right: expected a second recording, or a pair to compare in one, such as step=(3, 4)"
+        )
     squares = [pick_square(side, *(pair[i] for pair in pairs)) for i, side in enumerate(sides)]
     names: list = [None, None]
     if squares[0].step != squares[1].step:
         names = [f"Step {square.step}" for square in squares]
     elif len({(square.layer, square.head) for square in squares}) > 1:
         names = [f"Layer {square.layer}, head {square.head}" for square in squares]
-    seen = [
-        sentences.write_title(square, name) for square, name in zip(squares, names, strict=True)
-    ]
+    seen = [notes.write_title(square, name) for square, name in zip(squares, names, strict=True)]
     titles = _make_pair("titles", titles) if titles else seen
     return draw_squares(squares, Room(span=span), titles=titles)
 
@@ -99,8 +102,9 @@ def draw_filmstrip(
     >>> kv.draw_filmstrip(run, steps=range(3))
     layer 0, head 0, with a cache, steps 0, 1, 2: rows computed 6, 1, 1; columns 6, 7, 8; ...
     """
+    check_run(run)
     if not isinstance(steps, Iterable | None):
-        raise ValueError(f"steps: expected several, such as range({steps}), but got {steps!r}")
+        raise ValueError(f"steps: expected several, such as range(3), but got {describe(steps)}")
     steps = list(range(min(len(run), FEW)) if steps is None else steps)
     if not steps:
         raise ValueError("steps: expected at least one step")
@@ -114,7 +118,9 @@ def draw_filmstrip(
 
 
 def draw_heads(run, *, step: int = 0, layer: int | None = None, sequence: int = 0) -> Picture:
-    """Draw every head of one layer at one step, small, to show what each attends to.
+    """Draw every head of one layer at one step, small, under the key/value head that it reads.
+
+    Heads that share keys and values are drawn between them, so each is drawn only once.
 
     Raises:
         TypeError: `run` isn't a recording.
@@ -128,6 +134,8 @@ def draw_heads(run, *, step: int = 0, layer: int | None = None, sequence: int = 
 
 def pick_heads(run, step: int, layer: int | None, sequence: int = 0) -> list[Square]:
     """The squares of every head of a layer."""
+    if isinstance(run, Square):
+        raise TypeError("expected a recording made by kv.record, but got one head's Square")
     first = pick_square(run, step, layer, 0, sequence)
     if first.weights is None:
         raise ValueError(f"layer {first.layer}: attention was not kept in this recording")
@@ -137,11 +145,10 @@ def pick_heads(run, step: int, layer: int | None, sequence: int = 0) -> list[Squ
 
 def draw_all_heads(squares: Sequence[Square], *, span: int | None = None) -> Picture:
     """Draw the squares of every head; `span` leaves room for more columns."""
-    titles = [f"head {square.head}" for square in squares]
-    strip = min(IN_A_LINE, len(squares))
     with style.scope():
-        plan = layout.plan(squares, Room(span=span), titles=titles, strip=strip)
-        return Picture(painting.make_figure(plan), sentences.describe_heads(squares))
+        plan = heads.plan(squares, span=span)
+        figure = heads_painting.make_figure(plan)
+    return Picture(figure, sentences.describe_heads(squares, plan.start, plan.newest_only))
 
 
 def draw_squares(squares: Sequence[Square], room: Room, *, titles=None) -> Picture:
@@ -160,8 +167,7 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
     """
     if isinstance(run, Square):
         return run
-    if not isinstance(run, Sequence) or isinstance(run, str):
-        raise TypeError(f"expected a recording made by kv.record, but got {type(run).__name__}")
+    check_run(run)
     step, head = check_whole("step", step), check_whole("head", head)
     sequence = check_whole("sequence", sequence)
     if not 0 <= step < len(run):
@@ -171,6 +177,12 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
     if layer is None:
         layer = min(taken.kept.get("attention") or taken.layers)
     return taken.square(check_whole("layer", layer), head, sequence)
+
+
+def check_run(run) -> None:
+    """Raise TypeError unless `run` is a recording."""
+    if not isinstance(run, Sequence) or isinstance(run, str):
+        raise TypeError(f"expected a recording made by kv.record, but got {type(run).__name__}")
 
 
 def _make_pair(name: str, given) -> tuple:

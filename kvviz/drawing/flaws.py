@@ -35,16 +35,16 @@ class Side(NamedTuple):
 
 def draw_comparison(yours: Side, expected: Side, sentence: str) -> Picture:
     """Two squares of the same size beside each other, with the flaws of each marked on it."""
-    if (end := expected.square.n_columns + FEW) < find_span((yours, expected)) > WIDEST // 2:
+    if (end := expected.square.n_columns + FEW) < yours.square.n_columns > WIDEST // 2:
         yours = _cut_off(yours, end)  # or the newest columns expected would be out of the picture
     sides, squares = (yours, expected), (yours.square, expected.square)
     kinds = frozenset(kind for side in sides for kind in side.flaws.values())
     with style.scope():
         made = plan(
             squares,
-            Room(span=find_span(sides), states=kinds),
+            Room(states=kinds),
             titles=[side.title for side in sides],
-            notes=[side.note for side in sides],
+            said=[side.note for side in sides],
         )
         figure = make_figure(made)
         for side, ax in zip(sides, figure.axes, strict=False):
@@ -82,12 +82,6 @@ def _cut_off(side: Side, end: int) -> Side:
     }
     note = f"{side.note}; columns and rows from {end} on are left out"
     return Side(cut, side.title, note, kept)
-
-
-def find_span(sides) -> int:
-    """Columns that the squares have, and the missing ones."""
-    places = [place for side in sides for (role, place) in side.flaws if role != "attention"]
-    return max([side.square.n_columns for side in sides] + [place + 1 for place in places])
 
 
 def draw_flaws(ax: Canvas, made: Plan, flaws: Mapping[tuple, str]) -> list:

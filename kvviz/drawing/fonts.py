@@ -8,7 +8,7 @@ import matplotlib
 from matplotlib import font_manager
 from matplotlib.font_manager import FontProperties
 
-from kvviz.tokens import escaped, visible
+from kvviz.tokens import escaped, find_mark, visible
 
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 REGULAR, BOLD = str(FONTS / "DejaVuSans.ttf"), str(FONTS / "DejaVuSans-Bold.ttf")
@@ -48,7 +48,8 @@ def choose_font(words: str, *, bold: bool = False) -> tuple[str, str]:
 def make_label(token: str, *, bold: bool = False, size: float = 9, width: float = 1e9):
     """Text and font of a token's label: the space before a word is dropped, other spaces show.
 
-    `size` in points; text wider than `width` points is cut and ends in an ellipsis.
+    `size` in points; text wider than `width` points is cut and ends in an ellipsis. The number of
+    a character's piece is kept.
     """
     shown = visible(token)
     word = shown[1:] if shown[:1] == " " and shown[1:2] not in ("", " ") else shown
@@ -58,7 +59,8 @@ def make_label(token: str, *, bold: bool = False, size: float = 9, width: float 
     word, path = choose_font(word, bold=bold)
     face = get_font(path, size)
     if measure(word, face) > width:
-        end = "…" if ord("…") in _glyphs(path) else ""
+        mark = find_mark(word)  # of a piece: without its number, all pieces would look the same
+        word, end = word.removesuffix(mark), "…" * (ord("…") in _glyphs(path)) + mark
         wide = bisect_right(range(len(word)), width, key=lambda n: measure(word[:n] + end, face))
         word = word[: max(0, wide - 1)] + end
     return word, face

@@ -6,34 +6,37 @@ from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
+from matplotlib.collections import LineCollection
 
 from kvviz.drawing import fonts, style
-from kvviz.drawing.marks import Canvas, measure_cell, write
+from kvviz.drawing.marks import Canvas, add, measure_cell, write
 from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
 
 
 def draw_labels(
-    ax: Canvas, square: Square, *, start=0, gap: float = GAP, rows=True, room=66
+    ax: Canvas, square: Square, *, start=0, gap=GAP, top=0, rows=True, above=54.0, room=66.0
 ) -> list:
     """Write tokens over the keys and beside the queries, the newest in bold; thin out crowded ones.
 
-    A label longer than `room` pixels is cut.
+    The first `top` columns belong to an earlier prompt: their tokens aren't known. A label is cut
+    if it would reach more than `above` pixels over the keys, or `room` pixels to the left of the
+    queries.
     """
     cell, newest = measure_cell(ax), square.newest
     size, turn = _choose_size(cell)
-    over = -gap / cell - get_thickness(cell)
+    over = top - gap / cell - get_thickness(cell)
+    longest = _find_longest(above, size, turn)
     own = -1 if newest is None else square.own_column(newest)
     owners: dict[int, list[int]] = {}
     for r, position in enumerate(square.row_positions if rows else ()):
         owners.setdefault(square.own_column(r), []).append(position)
     artists = []
-    for j in _thin_out(range(start, square.n_filled), own, cell):
+    for j in _thin_out(range(start + top, square.n_filled), own, cell):
         faint = square.column_states[j] in ("pad", "dropped")
         color = style.FAINT if faint else style.TEXT
-        words, font = fonts.make_label(
-            square.tokens[j], bold=j == own, size=size, width=room * 0.75
-        )
+        token, bold = square.tokens[j], j == own
+        words, font = fonts.make_label(token, bold=bold, size=size, width=longest * 0.75)
         artists.append(
             write(
                 ax,
@@ -48,8 +51,9 @@ def draw_labels(
                 gid=f"column:{j}",
             )
         )
+        words, font = fonts.make_label(token, bold=bold, size=size, width=room * 0.75)
         for p in owners.get(j, ()):
-            x, y, gid = over - 9 / cell, p - start + 0.5, f"row:{p}"
+            x, y, gid = over - top - 9 / cell, p - start + 0.5, f"row:{p}"
             artists.append(write(ax, x, y, words, font=font, color=color, ha="right", gid=gid))
     return artists
 
@@ -82,6 +86,46 @@ def draw_value_labels(
             )
         )
     return artists
+
+
+def draw_brackets(
+    ax: Canvas, square: Square, *, span: int, start=0, gap: float = GAP, top: int
+) -> list:
+    """Brackets under the values: an earlier prompt and this text, and what is held twice."""
+    cell, ends = measure_cell(ax), [(j - start - 1, j - start + 1, "twice") for j in square.twice]
+    if top:
+        ends = [(0, top, "earlier prompt"), (top, square.n_filled - start, "this text")]
+    ends = [each for each in ends if each[0] >= 0]
+    if not ends:
+        return []
+    under = span + gap / cell + get_thickness(cell) + 5 / cell
+    low, lines, artists = under + 5 / cell, [], []
+    for left, right, words in ends:
+        left, right = left + 3 / cell, right - 3 / cell
+        lines.append([(left, under), (left, low), (right, low), (right, under)])
+        x, y, gid = (left + right) / 2, low + 11 / cell, f"bracket:{words}"
+        if top or cell > 16:
+            artists.append(
+                write(ax, x, y, words, size=style.SMALL, color=style.QUIET, ha="center", gid=gid)
+            )
+    brackets = LineCollection(lines, colors=style.QUIET, linewidths=0.8, gid="brackets")
+    return [*add(ax, [brackets]), *artists]
+
+
+def measure_heights(squares: Sequence[Square], *, start: int = 0, cell: float = 16) -> float:
+    """Pixels that the tokens over the columns from `start` on take upwards."""
+    size, turn = _choose_size(cell)
+    tokens = {token for square in squares for token in square.tokens[start:]}
+    made = [fonts.make_label(token, bold=True, size=size) for token in tokens]
+    longest = max((fonts.measure(*label) for label in made), default=0) / 0.75
+    turn = np.radians(turn)
+    return ceil(longest * np.sin(turn) + size * np.cos(turn) / 0.75)
+
+
+def _find_longest(above: float, size: float, turn: float) -> float:
+    """Pixels of a label that stay within `above` pixels when it's turned; see `measure_heights`."""
+    turn = np.radians(turn)
+    return (above - size * np.cos(turn) / 0.75) / np.sin(turn)
 
 
 def _choose_size(cell: float) -> tuple[float, float]:

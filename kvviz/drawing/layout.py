@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from kvviz.drawing import legend, sentences, style
+from kvviz.drawing import labels, legend, notes, style
 from kvviz.drawing.square_drawing import GAP, get_thickness
 from kvviz.recording.square import Square
-from kvviz.words import pluralize
 
 WIDEST = 160  # columns in all of a picture's squares; beyond that, only the newest are drawn
+SLOTS = 5  # empty slots to leave room for; of more, the rest isn't drawn
 TITLE = 38  # pixels for a title and the space around it
 LINE = 16  # pixels for a line of words
 VALUE_LABELS = 58  # pixels for labels under the values
+BRACKETS = 26  # pixels for brackets under the values
+OVER, MOST_OVER = (62, 82), (104, 130)  # pixels over the keys, in small pictures and in others
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Plan:
         panels: the squares, `across` in each line.
         cell: width of a cell.
         span: columns there's room for; start: the first column drawn.
+        top: rows left out above, of an earlier prompt: none was ever computed here.
+        above: distance from the top of a panel to the keys.
         small: whether this is a strip, with small squares and short words.
         lines: lines of words under each title.
         labelled: whether there's room for labels under the values.
@@ -68,6 +72,8 @@ class Plan:
     cell: float
     span: int
     start: int
+    top: int
+    above: float
     small: bool
     lines: int
     labelled: bool
@@ -84,14 +90,15 @@ class Plan:
         return self.gap + get_thickness(self.cell) * self.cell
 
     @property
-    def above(self) -> float:
-        """The distance from the top of a panel to the keys."""
-        return 62 if self.small else 82
+    def bracketed(self) -> bool:
+        """Whether there are brackets under the values; never in pictures that must match."""
+        twice = any(panel.square.twice for panel in self.panels)
+        return self.top > 0 or (twice and not self.room.span)
 
     @property
     def below(self) -> float:
         """The distance from a square to the words under it."""
-        return self.edge + VALUE_LABELS * self.labelled
+        return self.edge + VALUE_LABELS * self.labelled + BRACKETS * self.bracketed
 
     @property
     def panel_width(self) -> int:
@@ -101,8 +108,8 @@ class Plan:
 
     @property
     def panel_height(self) -> int:
-        square = self.above + 2 * self.edge + self.span * self.cell
-        return _make_even(square + TITLE + LINE * self.lines + VALUE_LABELS * self.labelled)
+        square = self.above + self.edge + (self.span - self.top) * self.cell + self.below
+        return _make_even(square + TITLE + LINE * self.lines)
 
     def corner(self, i: int) -> tuple[float, float]:
         """A panel's left and bottom, measured from the picture's bottom left corner."""
@@ -125,10 +132,12 @@ class Plan:
     @property
     def states(self) -> set[str]:
         """What the legend explains."""
-        found = set(self.room.states)
+        found = set()
         for panel in self.panels:
             found |= panel.square.legend(self.span, self.start)
-        return found & style.STATES.keys()
+        if not any(panel.square.past_rows(self.start + self.top) for panel in self.panels):
+            found.discard("not computed")
+        return (found | self.room.states) & style.STATES.keys()
 
 
 def plan(
@@ -137,30 +146,34 @@ def plan(
     *,
     titles: Sequence[str | None] | None = None,
     strip: int = 0,
-    notes: Sequence[str] = (),
+    said: Sequence[str] = (),
 ) -> Plan:
     """Lay out squares beside each other, over one legend.
 
     Args:
         titles: one for each square; by default, what the square shows.
         strip: how many small squares go in a line; 0 for full-size squares side by side.
-        notes: one for each square, in place of the numbers under its title.
+        said: for each square, what is said in place of the numbers under its title.
 
     Raises:
         ValueError: the room's span is smaller than the number of columns.
     """
-    span, widest, small = room.span, _count_columns(squares), bool(strip)
-    if span is not None and span < widest:
-        raise ValueError(f"span {span}: expected at least {widest}, the number of columns")
-    limit, start = _limit_columns(squares, small), find_start(squares, small)
-    crowded, span = (span or widest) > limit, min(span or widest, limit)
-    across, cell = _choose_cell(span, strip or len(squares), small, room.low)
-    empty = Plan((), across, cell, span, start, small, 0, False, room)
+    small, span = bool(strip), limit_span(squares, room.span, bool(strip))
+    start, crowded = find_start(squares, small), span < (room.span or _count_columns(squares))
+    top = 0 if room.span else max(0, min(square.n_unknown for square in squares) - start)
+    across, cell = _choose_cell(span, strip or len(squares), small, room.low, top)
+    over, longest = OVER[not small], labels.measure_heights(squares, start=start, cell=cell)
+    above = over if room.span else min(MOST_OVER[not small], max(over, longest + 14))
+    empty = Plan((), across, cell, span, start, top, above, small, 0, False, room)
     panels = [
         Panel(
-            square=square,
-            title=(titles and titles[i]) or sentences.write_title(square, short=small),
-            notes=tuple(_write_notes(square, empty, notes[i] if notes else "")),
+            square=square.crop(start + span),
+            title=(titles and titles[i]) or notes.write_title(square, short=small),
+            notes=tuple(
+                notes.write_notes(
+                    square, start, start + span, empty.panel_width, small, said[i] if said else ""
+                )
+            ),
             named=not small or i % across == 0,
         )
         for i, square in enumerate(squares)
@@ -193,8 +206,20 @@ def find_start(squares: Sequence[Square], small: bool = False) -> int:
     return max(0, _count_columns(squares) - _limit_columns(squares, small))
 
 
+def limit_span(squares: Sequence[Square], span: int | None, small: bool = False) -> int:
+    """How many columns are drawn, with room for `span`.
+
+    Raises:
+        ValueError: `span` is smaller than the number of columns.
+    """
+    widest = _count_columns(squares)
+    if span is not None and span < widest:
+        raise ValueError(f"span {span}: expected at least {widest}, the number of columns")
+    return min(span or widest, _limit_columns(squares, small))
+
+
 def _count_columns(squares) -> int:
-    return max(square.n_columns for square in squares)
+    return max(min(square.n_columns, square.n_filled + SLOTS) for square in squares)
 
 
 def _limit_columns(squares, small: bool) -> int:
@@ -205,7 +230,7 @@ def _make_even(length: float) -> int:
     return 2 * ceil(length / 2)
 
 
-def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, float]:
+def _choose_cell(span: int, across: int, small: bool, low: bool, top: int) -> tuple[int, float]:
     """Squares in a line, and a cell's pixels, chosen so that a picture fits a notebook's page.
 
     A cell is a whole number of stored pixels.
@@ -216,34 +241,8 @@ def _choose_cell(span: int, across: int, small: bool, low: bool) -> tuple[int, f
             down += 1
         across, cell = ceil(across / down), min(18, cell)
     elif across == 1:
-        best, least = (390, 9.4) if low else (640, 12)
+        best, least = (390, 9.4) if low else (480 if top else 640, 12)
         cell = min(style.CELL, max(best / (span + 3), min(least, 800 / (span + 3))))
     else:
         cell = min(style.CELL, max(310 / (span + 2), min(12, 410 / (span + 2))))
     return across, int(cell * style.SHARPNESS) / style.SHARPNESS
-
-
-def _write_notes(square, made: Plan, note: str) -> list[tuple[str, str]]:
-    """Lines under the title with their colours, each at most as wide as a panel."""
-    start, wide = made.start, made.panel_width
-    if note:
-        return [(line, style.QUIET) for line in _flow(note.split("; "), wide)]
-    if made.small:
-        rows = pluralize(len(square.real_rows), "row")
-        lines = [f"{rows}, {pluralize(square.n_visible, 'column')}"]
-        doubt = "not to be trusted" if square.is_doubtful else ""
-    else:
-        lines = _flow(sentences.list_numbers(square), wide)
-        lines += [sentences.describe_left_out(square, start)] if start else []
-        doubt = sentences.describe_doubt(square)
-    notes = [(line, style.QUIET) for line in lines]
-    return notes + ([(doubt, style.ALARM)] if doubt else [])
-
-
-def _flow(parts: Sequence[str], wide: float) -> list[str]:
-    """Parts joined into as few lines as fit `wide` pixels."""
-    lines = [""]
-    for part in parts:
-        joined = f"{lines[-1]} · {part}" if lines[-1] else part
-        lines = [*lines[:-1], joined] if 6.6 * len(joined) < wide else [*lines, part]
-    return lines

@@ -43,7 +43,14 @@ def _measure_entry(state: str, words: str, size: float) -> float:
 
 
 def _flow(wide: dict[str, float], width: float) -> list[list[str]]:
-    """States in as few lines as fit `width` pixels."""
+    """States in as few lines as fit `width` pixels, all about as long."""
+    flow = _fill(wide, width)
+    while width > 20 and len(_fill(wide, width - 20)) == len(flow):
+        flow, width = _fill(wide, width - 20), width - 20
+    return flow
+
+
+def _fill(wide: dict[str, float], width: float) -> list[list[str]]:
     flow: list[list[str]] = [[]]
     for state in wide:
         if flow[-1] and sum(wide[s] for s in (*flow[-1], state)) - 20 > width:

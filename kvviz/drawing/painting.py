@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvviz.drawing import labels, layout, legend, marks, sentences, square_drawing, style
+from kvviz.drawing import labels, layout, legend, marks, square_drawing, style
 from kvviz.drawing.layout import Panel, Plan
 from kvviz.drawing.marks import Canvas, write
 from kvviz.recording.square import Square
 
 
-def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
+def make_figure(plan: Plan, *, veil: Sequence[int] = ()) -> Figure:
     """The picture as a figure: one Axes for each square, and the legend's Axes last.
 
-    The first `veil` columns and rows are pale.
+    The rows at the positions in `veil` are pale.
     """
     width, height = plan.width, plan.height
     figure = Figure((width / style.PIXELS, height / style.PIXELS), dpi=style.PIXELS)
@@ -32,28 +32,36 @@ def make_figure(plan: Plan, *, veil: int = 0) -> Figure:
     return figure
 
 
-def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: int = 0) -> None:
+def paint(plan: Plan, canvases: Sequence[Canvas], *, veil: Sequence[int] = ()) -> None:
     """Draw every square with its labels and words, each on its own blank canvas."""
-    cell, span, start, gap = plan.cell, plan.span, plan.start, plan.gap
-    side, top = (plan.panel_width / cell - span) / 2, (plan.above + plan.edge) / cell
-    low = plan.panel_height / cell - top - span
+    cell, span, start, gap, top = plan.cell, plan.span, plan.start, plan.gap, plan.top
+    side, high = (plan.panel_width / cell - span) / 2, (plan.above + plan.edge) / cell - top
+    low = plan.panel_height / cell - high - span
     for panel, ax in zip(plan.panels, canvases, strict=True):
         square = panel.square
-        square_drawing.set_frame(ax, span, left=side, right=side, top=top, bottom=low)
-        square_drawing.draw_later(ax, square, span=span, start=start, gap=gap)
-        square_drawing.draw_attention(ax, square, start=start)
+        square_drawing.set_frame(ax, span, left=side, right=side, top=high, bottom=low)
+        square_drawing.draw_later(ax, square, span=span, start=start, gap=gap, top=top)
+        square_drawing.draw_attention(ax, square, start=start, top=top)
         square_drawing.draw_keys_and_values(
-            ax, square, span=span, start=start, gap=gap, names=panel.named
+            ax, square, span=span, start=start, gap=gap, top=top, names=panel.named
         )
         square_drawing.draw_queries_and_outputs(
             ax, square, span=span, start=start, gap=gap, names=not plan.small
         )
-        if veil > start:
-            square_drawing.draw_veil(ax, veil - start, span)
+        square_drawing.draw_veil(ax, [p - start for p in veil if p >= start], span)
         labels.draw_labels(
-            ax, square, start=start, gap=gap, rows=not plan.small, room=plan.above - 16
+            ax,
+            square,
+            start=start,
+            gap=gap,
+            top=top,
+            rows=not plan.small,
+            above=plan.above - 12,
+            room=side * cell - plan.edge - 10,
         )
         labels.draw_value_labels(ax, square, span=span, start=start, gap=gap)
+        if plan.bracketed:
+            labels.draw_brackets(ax, square, span=span, start=start, gap=gap, top=top)
         _write_under(ax, plan, panel)
         if not plan.small:
             _write_corners(ax, plan, square)
@@ -73,13 +81,8 @@ def _write_under(ax: Canvas, plan: Plan, panel: Panel) -> None:
 
 
 def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
-    """Which square this is, at the top left; how much the cache holds, at the end of the keys."""
-    cell, top = plan.cell, (plan.above + plan.edge) / plan.cell
-    if held := sentences.describe_held(square):
-        middle = -plan.gap / cell - square_drawing.get_thickness(cell) / 2
-        for words, down in ((held, -5), ("held", 8)):
-            x, y = plan.span + 7 / cell, down / cell + middle
-            write(ax, x, y, words, size=style.SMALL, color=style.QUIET)
+    """Which square this is, at the top left."""
+    cell, top = plan.cell, (plan.above + plan.edge) / plan.cell - plan.top
     words = f"step {square.step}", f"layer {square.layer}", f"head {square.head}"
     for k, line in enumerate(words):
         y = (12 + 14 * k) / cell - top

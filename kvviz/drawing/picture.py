@@ -65,15 +65,14 @@ class Picture:
         """Write the PNG to `path`, and return that path.
 
         Raises:
+            TypeError: `path` isn't a file's name.
             ValueError: the name doesn't end in .png.
             OSError: the file can't be written; an older file of that name is left as it was.
 
         >>> kv.draw_step(run).save("step.png").name
         'step.png'
         """
-        if Path(path).suffix.lower() != ".png":
-            raise ValueError(f"path: expected a name that ends in .png, but got {str(path)!r}")
-        return files.write_whole(path, self.png())
+        return files.write_whole(files.to_path(path, ".png"), self.png())
 
     @property
     def html(self) -> str:

@@ -8,6 +8,7 @@ from numbers import Real
 import numpy as np
 from matplotlib.axes import Axes
 
+from kvviz.arguments import describe
 from kvviz.drawing import style
 from kvviz.drawing.axes import make_axes, measure_names, style_axis, write_number
 from kvviz.drawing.marks import write
@@ -67,16 +68,18 @@ def draw_roofline(
 
 def _check(points, flops, bandwidth) -> None:
     if not points or not isinstance(points, Mapping):
-        raise ValueError(f"points: expected {{name: point}}, at least one, but got {points!r}")
+        raise ValueError(
+            f"points: expected {{name: point}}, at least one, but got {describe(points)}"
+        )
     given = {"flops": [flops], "bandwidth": [bandwidth]}
     for name, point in points.items():
         if np.shape(point) != (2,):
             expected = "(operations for each byte, operations a second)"
-            raise ValueError(f"points, {name!r}: expected {expected}, but got {point!r}")
+            raise ValueError(f"points, {name!r}: expected {expected}, but got {describe(point)}")
         given[f"points, {name!r}"] = point
     for name, numbers in given.items():
         for odd in (n for n in numbers if not (isinstance(n, Real) and 0 < n < np.inf)):
-            raise ValueError(f"{name}: expected a finite number above 0, but got {odd!r}")
+            raise ValueError(f"{name}: expected a finite number above 0, but got {describe(odd)}")
 
 
 def _find_roof(points, flops, bandwidth) -> tuple[float, np.ndarray, tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""A square in words: its title, its numbers, and the sentence that says what a picture shows."""
+"""A square in words: its numbers, and the sentence that says what a picture shows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from kvviz.count import in_units
 from kvviz.recording.square import Square
 from kvviz.words import pluralize
 
-NUMERALS = "no one two three four five six seven eight nine ten eleven twelve".split()
-
 
 def percent(weight: float) -> int:
     """Whole percent. Natural ties (one eighth is 12.5%) round up on every processor."""
@@ -20,26 +18,6 @@ def percent(weight: float) -> int:
 
 
 # -- around the picture --------------------------------------------------------------------------
-
-
-def write_title(square: Square, name: str | None = None, *, short: bool = False) -> str:
-    """The title: `With the cache: one row` or, if `short`, `step 4`.
-
-    `name` replaces the part before the colon.
-    """
-    n = len(square.real_rows)
-    if short:
-        return f"step {square.step}"
-    if n == 1 and (square.cached or square.n_visible == 1):
-        see = "one row" if square.cached else "one row, one column"
-    elif not square.cached:
-        see = "the whole square"
-    elif not square.held_before:
-        see, name = "every row at once", name or "Prefill"
-    else:
-        see = f"{NUMERALS[n] if n < len(NUMERALS) else n} rows"
-        see += f", {square.n_recomputed} of them recomputed" if square.n_recomputed else ""
-    return f"{name or ('With the cache' if square.cached else 'Without a cache')}: {see}"
 
 
 def list_numbers(square: Square) -> list[str]:
@@ -55,14 +33,21 @@ def list_numbers(square: Square) -> list[str]:
         parts.append(f"read {_keys_and_values(*read)}, wrote {_of_each(*written)}")
     elif square.cached:
         parts.append(f"wrote {_keys_and_values(*written)}")
+    parts += filter(None, [describe_held(square), _describe_growth(square)])
     parts += ["keys and values in different orders"] if square.has_two_orders else []
     parts += _list_unusual(square)
     return [*parts, sink] if (sink := describe_sink(square)) else parts
 
 
 def describe_held(square: Square) -> str:
-    """The cache's size after this step, all layers together; empty without a cache."""
-    return in_units(square.bytes) if square.cached and square.bytes else ""
+    """The cache's size after this step, and what it covers; empty without a cache.
+
+    The picture is one head's, so it says that these bytes aren't.
+    """
+    if not square.cached or not square.bytes:
+        return ""
+    words = f"whole cache: {in_units(square.bytes)}, {_all(square.n_layers, 'layer')}"
+    return words + (f", {_all(square.n_sequences, 'sequence')}" if square.n_sequences > 1 else "")
 
 
 def describe_doubt(square: Square) -> str:
@@ -82,7 +67,7 @@ def describe_left_out(square: Square, start: int) -> str:
     """Which columns before `start` aren't drawn, and their share; empty if there are none."""
     if not start:
         return ""
-    which = "column 0" if start == 1 else f"columns 0 to {start - 1}"
+    which = name_columns(start)
     share = square.share_before(start)
     if share is None:
         return f"{which} left out"
@@ -107,8 +92,7 @@ def describe_square(square: Square, start: int = 0) -> str:
     attend = "attends" if n == 1 else "attend"
     clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
-    if held := describe_held(square):
-        clauses.append(f"the cache holds {held}")
+    clauses += filter(None, [describe_held(square), _describe_growth(square)])
     clauses += _list_unusual(square)
     if square.has_two_orders:
         clauses.append(_describe_orders(square))
@@ -136,17 +120,37 @@ def describe_strip(squares: Sequence[Square], start: int = 0) -> str:
     )
 
 
-def describe_heads(squares: Sequence[Square]) -> str:
+def describe_heads(squares: Sequence[Square], start: int = 0, newest_only: bool = False) -> str:
     """The sentence of all heads of a layer at one step."""
     first = squares[0]
-    token = tokens.quoted(first.token_of(first.newest))
+    token = "padding" if first.newest is None else tokens.quoted(first.token_of(first.newest))
     where = f"step {first.step}, layer {first.layer}, {token} in each head"
-    return f"{where}: {'; '.join(map(describe_head, squares))}"
+    if first.sequence:
+        where = where.replace(", ", f", sequence {first.sequence}, ", 1)
+    rest = [*map(describe_head, squares), describe_sharing(squares)]
+    if newest_only:
+        rest.append(f"only the newest of {len(first.real_rows)} rows drawn")
+    return f"{where}: {'; '.join(rest)}" + (f"; {name_columns(start)} left out" if start else "")
+
+
+def describe_sharing(squares: Sequence[Square]) -> str:
+    """How a layer's heads share keys and values: `each of 2 key/value heads serves 3 heads`."""
+    n_kv_heads = len({square.kv_head for square in squares})
+    if n_kv_heads == len(squares):
+        return "each head has its own keys and values"
+    if n_kv_heads == 1:
+        return f"1 key/value head serves all {len(squares)} heads"
+    return f"each of {n_kv_heads} key/value heads serves {len(squares) // n_kv_heads} heads"
 
 
 def describe_head(square: Square) -> str:
     """Which token the newest row attends to most: `head 8 to ' object', 96%`."""
     return f"head {square.head} {_describe_most(square)}"
+
+
+def name_columns(start: int) -> str:
+    """The columns before `start`."""
+    return "column 0" if start == 1 else f"columns 0 to {start - 1}"
 
 
 # -- clauses -------------------------------------------------------------------------------------
@@ -171,6 +175,11 @@ def _of_each(n_keys: int, n_values: int) -> str:
     return f"{n_keys} of each" if n_keys == n_values else _keys_and_values(n_keys, n_values)
 
 
+def _all(n: int, thing: str) -> str:
+    """`1 layer`, `both layers`, `all 30 layers`."""
+    return f"1 {thing}" if n == 1 else f"both {thing}s" if n == 2 else f"all {n} {thing}s"
+
+
 def _describe_work(square: Square) -> str:
     read, written = _read(square), _written(square)
     if square.cached and any(read):
@@ -188,9 +197,17 @@ def _list_unusual(square: Square) -> list[str]:
     if any(earlier.values()):
         words = " and ".join(pluralize(many, thing) for thing, many in earlier.items() if many)
         parts.append(f"{words} from an earlier prompt")
+    parts += [f"{pluralize(len(square.twice), 'token')} held twice"] if square.twice else []
     parts += [f"{pluralize(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
     parts += [f"{pluralize(n['empty'], 'slot')} empty"] if n["empty"] else []
     return parts + ([f"{pluralize(n['pad'], 'column')} of padding"] if n["pad"] else [])
+
+
+def _describe_growth(square: Square) -> str:
+    """By how many tokens the cache grew, if not by those that were fed; else empty."""
+    if not square.cached or square.grown == square.fed:
+        return ""
+    return f"the cache grew by {pluralize(square.grown, 'token')}"
 
 
 def _describe_orders(square: Square) -> str:

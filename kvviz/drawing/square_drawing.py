@@ -36,12 +36,20 @@ def get_thickness(cell: float) -> float:
 # -- inside the square ---------------------------------------------------------------------------
 
 
-def draw_attention(ax: Canvas, square: Square, *, start: int = 0) -> list:
-    """Draw this step's rows in ink, cells they can't see hatched, and other steps' rows dashed."""
+def draw_attention(ax: Canvas, square: Square, *, start: int = 0, top: int = 0) -> list:
+    """Draw this step's rows in ink, cells they can't see hatched, and other steps' rows dashed.
+
+    The first `top` rows are left out.
+    """
     past, real = square.past_rows(start), square.real_columns(start)
-    outside = [(p, j) for p in past for j in real if j <= p]
+    outside = [(p, j) for p in past for j in real if j <= p and p >= start + top]
     artists = _draw_not_computed(ax, outside, start) if outside else []
-    found, cell = square.attention_cells(start), measure_cell(ax)
+    return artists + draw_computed(ax, square, start=start)
+
+
+def draw_computed(ax: Canvas, square: Square, *, start: int = 0) -> list:
+    """Draw this step's rows in ink, and the cells they can't see hatched."""
+    found, cell, artists = square.attention_cells(start), measure_cell(ax), []
     for state, (rows, columns) in found.items():
         if rows:
             artists += add(ax, [_make_cells(square, state, rows, columns, start, cell)])
@@ -100,22 +108,29 @@ def _draw_not_computed(ax: Canvas, places: list[tuple[int, int]], start: int) ->
     return add(ax, [area, marks.make_dashes(lines, "attention:not computed:dash")])
 
 
-def draw_later(ax: Canvas, square: Square, *, span: int, start: int = 0, gap: float = GAP) -> list:
+def draw_later(
+    ax: Canvas, square: Square, *, span: int, start: int = 0, gap: float = GAP, top: int = 0
+) -> list:
     """Draw a pale ground where the columns and rows of later steps will go."""
     n = max(0, square.n_filled - start)
     if n >= span:
         return []
     drawn, cell = max(0, square.n_columns - start), measure_cell(ax)
     gap, thick = gap / cell, get_thickness(cell)
-    corner = np.array([[n, 0], [span, 0], [span, span], [0, span], [0, n], [n, n]])
-    strips = make_boxes(drawn, [-gap - thick, span + gap], span - drawn, thick)
+    corner = np.array([[n, top], [span, top], [span, span], [0, span], [0, n], [n, n]])
+    strips = make_boxes(drawn, [top - gap - thick, span + gap], span - drawn, thick)
     grounds = [corner, *strips]
     return add(ax, [PolyCollection(grounds, facecolors=style.TO_COME, linewidths=0, gid="to come")])
 
 
-def draw_veil(ax: Canvas, n: int, span: int) -> list:
-    """Draw half-transparent paper over the first `n` rows of `span` columns."""
-    corners, alpha = make_boxes(0, 0, span, n), 1 - style.VEILED
+def draw_veil(ax: Canvas, rows: Sequence[int], span: int) -> list:
+    """Draw half-transparent paper over some rows of `span` columns; neighbours share a sheet."""
+    if not rows:
+        return []
+    rows = np.array(rows)
+    first, last = (np.diff(rows, prepend=-9) > 1), (np.diff(rows, append=rows[-1] + 9) > 1)
+    tops = rows[first]
+    corners, alpha = make_boxes(0, tops, span, rows[last] + 1 - tops), 1 - style.VEILED
     veil = PolyCollection(
         corners, facecolors=style.PAPER, alpha=alpha, linewidths=0, gid="veil", zorder=1.5
     )
@@ -126,16 +141,17 @@ def draw_veil(ax: Canvas, n: int, span: int) -> list:
 
 
 def draw_keys_and_values(
-    ax: Canvas, square: Square, *, span: int, start=0, gap: float = GAP, names=True
+    ax: Canvas, square: Square, *, span: int, start=0, gap: float = GAP, top=0, names=True
 ) -> list:
     """Draw keys along the top and values along the bottom of a square of `span` columns.
 
-    `gap` is the distance from square to edge, in pixels; `names` says whether to name the edges.
+    `gap` is the distance from square to edge, in pixels; `top` is how many rows are left out above;
+    `names` says whether to name the edges.
     """
     cell = measure_cell(ax)
     gap, thick = gap / cell, get_thickness(cell)
     places, artists = range(start, square.n_columns), []
-    for role, y in (("keys", -gap - thick), ("values", span + gap)):
+    for role, y in (("keys", top - gap - thick), ("values", span + gap)):
         spots = [(j - start, y, 1, thick) for j in places]
         artists += _draw_edge(ax, role, places, square.states_of(role)[start:], spots, cell)
         if names:

@@ -26,6 +26,8 @@ ROLES = {
 TEXT, QUIET, FAINT = "#1b1b1f", "#545457", "#727277"
 LINE, TO_COME, ALARM = "#d0d0d3", "#f7f7fb", "#a3213b"
 CHANGES = ("#f1c9c6", "#e09a98", "#c9636b", "#a3213b", "#6e1028")  # little to much
+BELOW, ABOVE = "#8a5a00", "#0b7a75"  # numbers under and over zero, also set apart by a mark
+LEVELS = (0.28, 0.46, 0.64, 0.82, 1.0)  # tints of a number's size, little to much
 UNMOVED = "#eaf0f7"  # a tenth of a key's colour: lighter than any change, even in grey
 VEILED = 0.5  # how much of the ink shows through a veil
 FIRST_INK = "#eeeef0"  # for a weight of 0: a cell that was computed is never white
@@ -75,6 +77,13 @@ def fill(role: str, state: str) -> str:
     return tint(ROLES[role], strength[state]) if state in strength else PAPER
 
 
+def tint_number(level: int) -> str:
+    """Colour of a number of this level: -5 is far under zero, 0 about zero, 5 far over it."""
+    if level == 0:
+        return FIRST_INK
+    return tint(ABOVE if level > 0 else BELOW, LEVELS[abs(level) - 1])
+
+
 def ink(weights) -> np.ndarray:
     """RGB [..., 3] of attention weights 0..1, on one linear scale for all rows."""
     weights = np.clip(np.asarray(weights, dtype=float), 0, 1)[..., None]
@@ -106,6 +115,7 @@ def make_palette() -> list[tuple[int, int, int]]:
     fills.append(UNMOVED)
     greys += [tint(to_hex(grey), VEILED) for grey in greys]
     soft = [tint(color, share) for color in [*solid, *CHANGES] for share in (0.66, 0.33)]
+    soft += [tint(color, share) for color in (BELOW, ABOVE) for share in LEVELS]
     colors = np.array([to_rgb(color) for color in [PAPER, *solid, *fills, *CHANGES, *greys, *soft]])
     alone: dict[tuple, tuple] = {}  # one colour in each box of 8 x 8 x 8: no two get mixed up
     for color in np.rint(255 * colors).astype(int).tolist():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from kvviz.recording.square import Square
+from kvviz.tokens import join_pieces
 
 
 def cut_square(step, layer: int, head: int, sequence: int) -> Square:
@@ -14,13 +15,14 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
     key_order, value_order = step.lineage.select_orders(sequence)
     keys = _describe_columns(step, layer, sequence, key_order, "keys_known", n_columns)
     values = _describe_columns(step, layer, sequence, value_order, "values_known", n_columns)
+    tokens, value_tokens = _name_columns(step, keys[0], values[0], n_columns)
     own = rows if key_order is None else (key_order.rows >= 0).nonzero()[-len(rows) :, 0]
     return Square(
         step=step.index,
         layer=layer,
         head=head,
         sequence=sequence,
-        tokens=keys[0],
+        tokens=tokens,
         column_states=keys[1],
         row_positions=tuple(rows.tolist()),
         row_states=_describe_rows(step, sequence)[-len(rows) :],
@@ -33,10 +35,33 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
         gap=step.gaps.get(layer, float("nan")),
         bytes=step.bytes,
         own_columns=tuple(own.tolist()),
-        value_tokens=None if values == keys else values[0],
+        value_tokens=None if values == keys else value_tokens,
         value_states=None if values == keys else values[1],
         implementation=step.implementation,
+        kv_head=_find_kv_head(step, layer, head),
+        surplus=_list_surplus(step),
+        n_layers=sum(held > 0 for held in step.after.values()),
+        n_sequences=step.token_ids.shape[0],
     )
+
+
+def _find_kv_head(step, layer, head):
+    """The key/value head that a query head reads: neighbours share one."""
+    if "attention" not in step.kept:
+        return 0
+    n_sharing = step.attention[layer].shape[1] // step.kv_heads_by_layer[layer]
+    return head // n_sharing
+
+
+def _list_surplus(step):
+    """Columns that earlier steps wrote beyond one for each token fed, back to where they began."""
+    surplus, held = [], step.held_before
+    for earlier in reversed(step.run[: step.index]):
+        if earlier.held_after != held:
+            break
+        surplus += range(earlier.visible, held)
+        held = earlier.held_before
+    return tuple(sorted(surplus))
 
 
 def _cut_attention(step, layer, head, sequence, rows, n_columns):
@@ -56,7 +81,7 @@ def _cut_attention(step, layer, head, sequence, rows, n_columns):
 
 
 def _describe_columns(step, layer, sequence, order, known, n_columns):
-    """The token's text and the state of each column, for the keys or for the values."""
+    """The token's id and the state of each column, for the keys or for the values."""
     if order is None:
         tokens, is_seen = step.trace_columns(sequence, known)
         rows = [column - step.held_before for column in range(step.visible)]
@@ -76,8 +101,16 @@ def _describe_columns(step, layer, sequence, order, known, n_columns):
         else:
             states.append("read" if is_seen[column] else "earlier")
     n_empty = n_columns - step.visible
-    labels = [step.label(token) for token in tokens]
-    return (*labels, *[""] * n_empty), (*states, *["empty"] * n_empty)
+    return tokens, (*states, *["empty"] * n_empty)
+
+
+def _name_columns(step, key_ids, value_ids, n_columns):
+    """The text of each column's key, and of its value: the same if both are of one token."""
+    keys, values = (join_pieces([*map(step.label, ids)]) for ids in (key_ids, value_ids))
+    ids = enumerate(zip(key_ids, value_ids, strict=True))
+    values = [keys[j] if key == value else values[j] for j, (key, value) in ids]
+    empty = [""] * (n_columns - step.visible)
+    return (*keys, *empty), (*values, *empty)
 
 
 def _describe_rows(step, sequence):

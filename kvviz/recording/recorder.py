@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from kvviz import tokens
-from kvviz.arguments import check_whole, is_whole
+from kvviz.arguments import check_whole, describe, is_whole
 from kvviz.recording import hooks
 from kvviz.recording.forward_pass import ForwardPass
 from kvviz.recording.input_checks import check_input
@@ -145,11 +145,11 @@ def _note_attention(*given):
 def _check_keep(keep):
     names = (keep,) if isinstance(keep, str) else keep
     if not isinstance(names, Iterable):
-        raise TypeError(f"keep takes any of {', '.join(KEEP)}, but got {keep!r}")
+        raise TypeError(f"keep takes any of {', '.join(KEEP)}, but got {describe(keep)}")
     names = tuple(names)
     unknown = [name for name in names if name not in KEEP]
     if unknown:
-        raise ValueError(f"keep takes any of {', '.join(KEEP)}, but got {unknown[0]!r}")
+        raise ValueError(f"keep takes any of {', '.join(KEEP)}, but got {describe(unknown[0])}")
     return names
 
 
@@ -161,5 +161,7 @@ def _check_layers(layers, n_layers):
     layers = tuple(layers)
     for layer in layers:
         if not is_whole(layer) or not 0 <= layer < n_layers:
-            raise ValueError(f"this model has layers 0 to {n_layers - 1}, but got {layer!r}")
+            raise ValueError(
+                f"this model has layers 0 to {n_layers - 1}, but got {describe(layer)}"
+            )
     return frozenset(layers)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import html
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 
 from kvviz import progress
+from kvviz.arguments import describe
 from kvviz.count import in_units
 from kvviz.recording.step import Step
 from kvviz.recording.storage import read_steps, write_steps
-from kvviz.tokens import piece, quoted
+from kvviz.tokens import is_bytes, join_pieces, piece, quoted
 from kvviz.words import pluralize
 
 _COLUMNS = ("step", "fed", "visible", "held before", "held after", "bytes", "newest")
+MOST_PIECES = 8  # tokens that tell which character the last of them ends
 _SHOWN = 12  # steps in a table before the middle is left out
 
 
@@ -38,6 +41,11 @@ class Run(Sequence):
     def __getitem__(self, index):
         if isinstance(index, slice):
             return self._steps[index]
+        try:
+            index = operator.index(index)
+        except TypeError:
+            came = describe(index)
+            raise TypeError(f"expected a step's number or a slice, but got {came}") from None
         if not -len(self) <= index < len(self):
             have = f"steps 0 to {len(self) - 1}" if len(self) else "no steps yet"
             raise IndexError(f"step {index}: this recording has {have}")
@@ -156,13 +164,19 @@ class Run(Sequence):
         lines = []
         for step in self:
             numbers = (step.index, step.fed, step.visible, step.held_before, step.held_after)
-            newest = quoted(self.label(int(step.token_ids[0, -1])), '"')
+            newest = quoted(self._label_newest(step), '"')
             n_bytes = "not known" if step.bytes is None else f"{step.bytes:,}"
             lines.append([*map(str, numbers), n_bytes, newest])
         if len(lines) > _SHOWN:
             middle = len(lines) - _SHOWN + 1
             lines = [*lines[: _SHOWN - 4], [f"... {middle} more ..."], *lines[-3:]]
         return lines
+
+    def _label_newest(self, step: Step) -> str:
+        label = self.label(int(step.token_ids[0, -1]))
+        if not is_bytes(label):
+            return label
+        return join_pieces([self.label(token) for token in step.tokens()[-MOST_PIECES:]])[-1]
 
     def _summarize(self):
         steps = pluralize(len(self), "step")

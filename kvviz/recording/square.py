@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +36,9 @@ class Square:
             they are the same as the keys'.
         implementation: which attention ran; see `Step`. In 16 bits, "eager" can round a score
             otherwise than "sdpa", and another token can come out.
+        kv_head: the key/value head that this head reads.
+        surplus: columns that an earlier step wrote in addition to one for each token fed.
+        n_layers, n_sequences: how many layers and sequences `bytes` is for.
     """
 
     step: int
@@ -58,6 +61,10 @@ class Square:
     value_states: tuple[str, ...] | None = None
     value_tokens: tuple[str, ...] | None = None
     implementation: str | None = None
+    kv_head: int = 0
+    surplus: tuple[int, ...] = ()
+    n_layers: int = 1
+    n_sequences: int = 1
 
     # -- columns -----------------------------------------------------------------------------
 
@@ -85,6 +92,25 @@ class Square:
         """Columns that a row can see: read from the cache, or written now."""
         return sum(self.tally[state] for state in ("new", "recomputed", "read", "earlier"))
 
+    @cached_property
+    def n_unknown(self) -> int:
+        """Columns in front that are from an earlier prompt, whose tokens weren't recorded."""
+        known = (j for j, state in enumerate(self.column_states) if state != "earlier")
+        n = next(known, self.n_columns)
+        is_unknown = set(self.tokens[:n]) <= {"?"} and n <= min(self.row_positions, default=0)
+        return n if is_unknown else 0
+
+    @property
+    def twice(self) -> list[int]:
+        """Surplus columns that hold the same token as the column before them."""
+        pairs = ((j, self.tokens[j - 1 : j + 1], self.column_states[j]) for j in self.surplus if j)
+        return [j for j, (one, other), state in pairs if one == other and state == "read"]
+
+    @property
+    def grown(self) -> int:
+        """How many tokens the cache holds more than before this step."""
+        return self.held_after - self.held_before
+
     def states_of(self, role: str) -> tuple[str, ...]:
         """N states of the "keys" or of the "values"."""
         moved = role == "values" and self.value_states is not None
@@ -106,6 +132,21 @@ class Square:
         states = self.states_of("values")
         same_counts = self.tally == self.value_tally
         return bool(self.moved_values) or (same_counts and states != self.column_states)
+
+    def crop(self, n: int) -> Square:
+        """The same without empty slots from column `n` on."""
+        n = max(n, self.n_filled)
+        if n >= self.n_columns:
+            return self
+        return replace(
+            self,
+            tokens=self.tokens[:n],
+            column_states=self.column_states[:n],
+            value_tokens=None if self.value_tokens is None else self.value_tokens[:n],
+            value_states=None if self.value_states is None else self.value_states[:n],
+            weights=None if self.weights is None else self.weights[:, :n],
+            masked=self.masked[:, :n],
+        )
 
     def written(self, role: str) -> list[int]:
         """Columns of the "keys" or the "values" that this step computed."""

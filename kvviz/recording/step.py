@@ -12,11 +12,40 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from kvviz.arguments import describe, is_whole
 from kvviz.recording.cut_square import cut_square
 from kvviz.recording.lineage import Lineage
 from kvviz.recording.square import Square
 
 KEEP = ("attention", "queries", "keys", "values", "outputs", "logits")
+
+
+class NotKept(KeyError):
+    """A layer that wasn't kept, or that the model doesn't have."""
+
+    def __str__(self):  # a KeyError would show its message in quotes
+        return self.args[0]
+
+
+class Kept(dict):
+    """Layer -> tensor of what a step kept; a layer that is missing is explained."""
+
+    def __init__(self, name: str, kept: dict[int, torch.Tensor], layers: Sequence[int]):
+        super().__init__(kept)
+        self._name, self._layers = name, layers
+
+    def __missing__(self, layer):
+        if layer in self._layers:
+            raise NotKept(f"layer {layer}: {_say_kept(self._name, self, layer)}")
+        known = ", ".join(map(str, self._layers))
+        raise NotKept(f"layer {describe(layer)}: expected one of this model's, {known}")
+
+
+def _say_kept(name: str, kept, wanted: int) -> str:
+    """Which layers were kept, and how to keep another one too."""
+    has, both = ", ".join(map(str, sorted(kept))), sorted({*kept, wanted})
+    verb = "was" if name == "attention" else "were"
+    return f"{name} {verb} kept of layers {has} only; record(..., layers={both}) keeps it, too"
 
 
 @dataclass(repr=False, eq=False)
@@ -31,6 +60,7 @@ class Step:
         bytes: what the tensors in the cache take after this pass; None if that isn't known.
         slots: how many tokens a preallocated cache has room for; None for any other.
         rows_by_layer, columns_by_layer: how many queries and keys each layer's attention saw.
+        kv_heads_by_layer: G of each layer.
         pads: (B, held before + Tq) bool, the positions that are padding; None if none was marked.
         gaps: layer -> largest |weights @ values - output|, relative to the largest |output|.
         implementation: which attention ran: "eager" where attention is kept, else the model's
@@ -51,6 +81,7 @@ class Step:
     slots: int | None
     rows_by_layer: dict[int, int]
     columns_by_layer: dict[int, int]
+    kv_heads_by_layer: dict[int, int]
     pads: torch.Tensor | None
     gaps: dict[int, float]
     implementation: str
@@ -112,7 +143,7 @@ class Step:
                 raise AttributeError(
                     f"{name} were not kept in this recording: record(..., keep=({name!r},))"
                 )
-            return kept[-1] if name == "logits" else kept
+            return kept[-1] if name == "logits" else Kept(name, kept, self.layers)
         raise AttributeError(f"a Step has no {name!r}")
 
     def column_positions(self, layer: int) -> torch.Tensor:
@@ -182,18 +213,18 @@ class Step:
     def _check_square(self, layer, head, sequence):
         self._check_layer(layer)
         n_sequences = self.token_ids.shape[0]
-        if not 0 <= sequence < n_sequences:
-            raise ValueError(
-                f"sequence {sequence}: this recording has sequences 0 to {n_sequences - 1}"
-            )
+        if not is_whole(sequence) or not 0 <= sequence < n_sequences:
+            has = f"this recording has sequences 0 to {n_sequences - 1}"
+            raise ValueError(f"sequence {describe(sequence)}: {has}")
         attention = self.kept.get("attention")
         if attention is None:
             return
         if layer not in attention:
-            kept = ", ".join(map(str, sorted(attention)))
-            raise ValueError(f"layer {layer}: attention was kept of layers {kept} only")
-        if not 0 <= head < attention[layer].shape[1]:
-            raise ValueError(f"head {head}: layer {layer} has heads 0 to {self.n_heads - 1}")
+            raise ValueError(f"layer {layer}: {_say_kept('attention', attention, layer)}")
+        if not is_whole(head) or not 0 <= head < attention[layer].shape[1]:
+            raise ValueError(
+                f"head {describe(head)}: layer {layer} has heads 0 to {self.n_heads - 1}"
+            )
 
     def _check_layer(self, layer):
         if layer not in self.columns_by_layer:
@@ -201,4 +232,5 @@ class Step:
             has = ", ".join(map(str, layers))
             if len(layers) > 2 and len(layers) == layers[-1] - layers[0] + 1:
                 has = f"{layers[0]} to {layers[-1]}"
-            raise ValueError(f"layer {layer} has no keys and values here; these layers do: {has}")
+            which = describe(layer)
+            raise ValueError(f"layer {which} has no keys and values here; these layers do: {has}")

@@ -19,9 +19,16 @@ from kvviz.arguments import check_whole
 from kvviz.recording.lineage import Lineage, Order
 from kvviz.recording.saved_checks import check_steps
 
-VERSION = 2
+VERSION = 3
 _COUNTS = ("held_before", "bytes", "slots", "implementation")
-_COUNTS_BY_LAYER = ("before", "after", "gaps", "rows_by_layer", "columns_by_layer")
+_COUNTS_BY_LAYER = (
+    "before",
+    "after",
+    "gaps",
+    "rows_by_layer",
+    "columns_by_layer",
+    "kv_heads_by_layer",
+)
 _TENSORS = ("token_ids", "position_ids", "pads")
 _LINEAGE_TENSORS = ("keys_known", "values_known", "recomputed")
 _ORDERS = ("key_order", "value_order")
@@ -42,9 +49,7 @@ def write_steps(path, steps, texts: dict[int, str], max_bytes: int) -> Path:
         ValueError: the name doesn't end in .npz.
         OSError: the file can't be written.
     """
-    path = Path(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"a recording is saved as a .npz file, but got {path.name!r}")
+    path = files.to_path(path, ".npz")
     arrays = {}
     for step in steps:
         arrays |= {f"{step.index}/{name}": array for name, array in _list_arrays(step)}
@@ -78,6 +83,7 @@ def read_steps(path) -> Saved:
         FileNotFoundError: there is no such file.
         ValueError: it is not a recording, one of another version, or one whose fields do not agree.
     """
+    path = files.to_path(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))

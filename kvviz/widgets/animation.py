@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
+from numbers import Real
 from pathlib import Path
 
 from PIL import Image
 
 from kvviz import files
+from kvviz.arguments import describe
 from kvviz.drawing.picture import tag
 from kvviz.widgets.stepper import stepper
 
@@ -22,16 +25,14 @@ class Animation:
         """Write the GIF to `path`.
 
         Raises:
+            TypeError: `path` isn't a file's name.
             ValueError: the name doesn't end in .gif.
             OSError: the file can't be written; an older file of that name is left as it was.
 
         >>> kv.animate(run, steps=[0, 1]).save("mine.gif").name
         'mine.gif'
         """
-        path = Path(path)
-        if path.suffix.lower() != ".gif":
-            raise ValueError(f"path: expected a name that ends in .gif, but got {path.name!r}")
-        return files.write_whole(path, self.gif)
+        return files.write_whole(files.to_path(path, ".gif"), self.gif)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         image, _ = tag("gif", self.gif, self.sentence, self.width)
@@ -63,8 +64,9 @@ def animate(
     >>> animation.gif[:6]
     b'GIF89a'
     """
-    if not 0.02 <= seconds <= 60:
-        raise ValueError(f"seconds: expected 0.02 to 60 for each frame, but got {seconds}")
+    if not isinstance(seconds, Real) or not 0.02 <= seconds <= 60:
+        came = describe(seconds)
+        raise ValueError(f"seconds: expected 0.02 to 60 for each frame, but got {came}")
     walk = stepper(
         run,
         uncached=uncached,
@@ -74,9 +76,15 @@ def animate(
         beside=uncached is not None,
     )
     try:
+        if not isinstance(steps, Iterable | None):
+            raise ValueError(
+                f"steps: expected several, such as range(3), but got {describe(steps)}"
+            )
         steps = list(range(len(run)) if steps is None else steps)
         if not steps or not all(step in range(len(run)) for step in steps):
-            raise ValueError(f"steps: expected some of 0 to {len(run) - 1}, but got {steps}")
+            raise ValueError(
+                f"steps: expected some of 0 to {len(run) - 1}, but got {describe(steps)}"
+            )
         frames = []
         for walk.step in steps:
             frames.append(Image.open(io.BytesIO(walk.frame)))

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 import traitlets
 
 from kvviz import count
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_whole, describe
 from kvviz.drawing import charts, picture
 from kvviz.words import pluralize
 
@@ -120,7 +120,9 @@ def memory_panel(
     if weights is None and hasattr(model, "parameters"):
         weights = sum(weight.nbytes for weight in model.parameters())
     if weights is not None and not (isinstance(weights, Real) and 0 < weights < inf):
-        raise ValueError(f"weights: expected a positive number of bytes, but got {weights!r}")
+        raise ValueError(
+            f"weights: expected a positive number of bytes, but got {describe(weights)}"
+        )
     try:
         return MemoryPanel(
             config,

@@ -7,10 +7,22 @@
   const listenersTo = (name) =>
     listeners.get(name) ?? listeners.set(name, new Set()).get(name);
 
-  function send(request) {
+  // A picture is one image, or several on top of each other.
+  async function lay(numbers) {
+    if (numbers.length === 1) return bytes(pictures[numbers[0]]).buffer;
+    const blobs = numbers.map((n) => new Blob([bytes(pictures[n])]));
+    const images = await Promise.all(blobs.map((blob) => createImageBitmap(blob)));
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [images[0].width, images[0].height];
+    for (const image of images) canvas.getContext("2d").drawImage(image, 0, 0);
+    const blob = await new Promise((done) => canvas.toBlob(done));
+    return blob.arrayBuffer();
+  }
+
+  async function send(request) {
     const missing = [{ ...request, error: "this page doesn't hold that picture" }, []];
-    const [message, numbers] = answers[JSON.stringify(request)] ?? missing;
-    const buffers = numbers.map((n) => new DataView(bytes(pictures[n]).buffer));
+    const [message, stacks] = answers[JSON.stringify(request)] ?? missing;
+    const buffers = (await Promise.all(stacks.map(lay))).map((buffer) => new DataView(buffer));
     for (const listen of listenersTo("msg:custom")) setTimeout(listen, 0, message, buffers);
   }
 

@@ -4,39 +4,63 @@ The page runs the same JavaScript module as JupyterLab. `page.js` stands in for 
 answers with what `Stepper.answer` returned when the page was written.
 """
 
-import base64
 import html
-import io
 import json
 from pathlib import Path
 
 import anywidget
-from PIL import Image
 
 from kvviz import files
+from kvviz.widgets.album import Album
 
 HERE = Path(__file__).parent
-# A page holds at most this many layers, and this many heads of each, as long as their frames fit
-# into this many bytes. The layer and head that it starts with are always included.
-LAYERS, HEADS = 3, 2
-MOST_BYTES = 1_100_000
+# A page holds the layer and head it starts with, and others as long as their frames fit into this
+# many bytes.
+MOST_BYTES = 2_000_000
 NO_REQUESTS = (
     "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline' blob:"
 )
 
 
-def save(stepper, path) -> Path:
+def save(stepper, path, heads: dict | None = None) -> Path:
     """Write a page that holds only this stepper; `Stepper.save` lists the errors."""
-    path = Path(path)
-    if path.suffix != ".html":
-        raise ValueError(f"path: expected a name that ends in .html, but got {path.name!r}")
+    path = files.to_path(path, ".html")
+    wanted = list_pairs(dict(stepper._about["heads"]), heads)
     files.check_folder(path)  # before anything is drawn
+    title = name_prompt(stepper)
     hint = (
         "Use the left and right arrow keys to move from step to step. Recorded and drawn by kvviz."
     )
-    body = f"<h1>A run, step by step</h1>\n{embed(stepper)}\n<p>{hint}</p>"
-    return files.write_whole(path, compose("A run, step by step", body, {}))
+    body = f"<h1>{html.escape(title)}</h1>\n{embed(stepper, wanted)}\n<p>{hint}</p>"
+    return files.write_whole(path, compose(title, body, {}))
+
+
+def list_pairs(known: dict[int, list[int]], heads) -> list[tuple[int, int]]:
+    """(layer, head) of each head in {layer: heads}; ValueError if there is no such head."""
+    if heads is None:
+        return []
+    if not isinstance(heads, dict):
+        raise ValueError(f"heads: expected {{layer: heads}}, but got {type(heads).__name__}")
+    pairs = []
+    for layer, numbers in heads.items():
+        if layer not in known:
+            raise ValueError(f"heads: expected kept layers, {list(known)}, but got {layer!r}")
+        for head in [numbers] if isinstance(numbers, int) else numbers:
+            if head not in known[layer]:
+                last = known[layer][-1]
+                raise ValueError(f"heads: layer {layer} has heads 0 to {last}, but got {head!r}")
+            pairs.append((layer, head))
+    return pairs
+
+
+def name_prompt(stepper) -> str:
+    """The prompt's text, or its beginning, as a title."""
+    first = next(iter(stepper.runs.values()))[0]
+    layer = next(iter(stepper.heads))
+    words = "".join(first.square(layer, 0, stepper._frames.sequence).tokens)
+    words = " ".join(words.split())
+    return f"{words[:57]}..." if len(words) > 60 else words or "A run, step by step"
 
 
 def compose(title: str, body: str, links: dict[str, str]) -> str:
@@ -53,69 +77,81 @@ def compose(title: str, body: str, links: dict[str, str]) -> str:
     )
 
 
-def embed(stepper) -> str:
-    """HTML of a working stepper; where scripts are off, it shows the cell's picture."""
+def embed(stepper, wanted=()) -> str:
+    """HTML of a working stepper; where scripts are off, it shows the cell's picture.
+
+    `wanted` lists the (layer, head) pairs to hold before any others.
+    """
     bundle, _ = stepper._repr_mimebundle_()
     still = bundle.get("text/html") or f"<p>{html.escape(bundle['text/plain'])}</p>"
-    content = collect(stepper)
+    content = collect(stepper, wanted)
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
-    held = ", ".join(
-        f"layer {layer} (head{'s' * (len(heads) > 1)} {' and '.join(map(str, heads))})"
-        for layer, heads in content["state"]["_about"]["heads"]
-    )
-    limit = f"<p>This page holds only part of the recording: {held}. It can't show all heads.</p>"
+    limit = describe_limit(dict(stepper._about["heads"]), dict(content["state"]["_about"]["heads"]))
     return (
         f'<div><noscript>{still}</noscript>\n<script type="application/json">{data}</script>\n'
         f"<script>\n{(HERE / 'page.js').read_text()}</script>{limit}</div>"
     )
 
 
-def collect(stepper) -> dict:
+def describe_limit(known: dict, held: dict) -> str:
+    """A paragraph that says which layers and heads a page holds; empty if it holds them all."""
+    if known == held:
+        return ""
+    whole = [layer for layer in held if held[layer] == known[layer]]
+    parts = [f"all heads of layer{'s' * (len(whole) > 1)} {_list(whole)}"] if whole else []
+    parts += [
+        f"head{'s' * (len(heads) > 1)} {_list(heads)} of layer {layer}"
+        for layer, heads in held.items()
+        if layer not in whole
+    ]
+    return f"<p>This page holds only part of the recording: {'; '.join(parts)}.</p>"
+
+
+def _list(numbers: list[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def collect(stepper, wanted=()) -> dict:
     """What `page.js` reads: the module, the stepper's state, its answers and their pictures."""
     own = set(stepper.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
     state = {name: getattr(stepper, name) for name in own if not name.startswith("_")}
-    runs = list(stepper.runs) if stepper._about["switch"] else [stepper.cached]
-    answers, pictures, heads, room, largest = {}, {}, {}, MOST_BYTES, 0
-    for layer, head in choose(stepper._about["heads"], stepper.layer, stepper.head):
-        if room < largest:
+    known, about, album, held = dict(stepper._about["heads"]), dict(stepper._about), Album(), {}
+    answers: dict[str, tuple] = {}
+    for layer, head in choose(known, stepper.layer, stepper.head, wanted):
+        if held and album.size + len(json.dumps(answers)) > MOST_BYTES:
             break
-        before = room
-        for cached in runs:
-            for step in range(stepper._about["steps"]):
-                request = {"frame": [cached, layer, head, step]}
-                message, frames = stepper.answer(request)
-                frames = [compress(png) for png in frames]
-                room -= len(json.dumps(message)) + sum(len(f) for f in frames if f not in pictures)
-                numbers = [pictures.setdefault(f, len(pictures)) for f in frames]  # no duplicates
-                answers[json.dumps(request, separators=(",", ":"))] = message, numbers
-        largest = max(largest, before - room)
-        heads.setdefault(layer, []).append(head)
-    in_page = [(layer, sorted(heads[layer])) for layer in sorted(heads)]
-    about = {**stepper._about, "heads": in_page, "overview": False}  # a page has only some heads
+        _answer(stepper, "frame", [layer, head], album, answers)
+        held.setdefault(layer, []).append(head)
+    about["heads"] = [(layer, sorted(held[layer])) for layer in sorted(held)]
+    about["overview"] = about["overview"] and len(held[stepper.layer]) == len(known[stepper.layer])
+    if about["overview"]:
+        _answer(stepper, "heads", [stepper.layer], album, answers)
     return {
         "module": str(stepper._esm),
         "style": str(stepper._css),
         "state": {**state, "_about": about},
         "answers": answers,
-        "pictures": list(pictures),
+        "pictures": album.pictures,
     }
 
 
-def choose(heads, layer: int, head: int) -> list[tuple[int, int]]:
-    """(layer, head) for a page: the ones it starts with, another head, and two distant layers."""
-    heads = dict(heads)
-    layers, own = list(heads), heads[layer]
-    far = list(dict.fromkeys([layer, layers[0], layers[-1], layers[len(layers) // 2]]))
-    pair = list(dict.fromkeys([head, own[0], own[-1]]))[:HEADS]
-    return [(each, n) for each in far[:LAYERS] for n in pair if n in heads[each]]
+def _answer(stepper, kind: str, which: list[int], album: Album, answers: dict) -> None:
+    """Add the answers to every step's request for a frame or for all heads."""
+    for cached in stepper.runs if stepper._about["switch"] else [stepper.cached]:
+        for step in range(stepper._about["steps"]):
+            request = {kind: [cached, *which, step]}
+            message, pictures = stepper.answer(request)
+            stacks = [album.add(png, like=(kind, cached, step)) for png in pictures]
+            answers[json.dumps(request, separators=(",", ":"))] = message, stacks
 
 
-def compress(png: bytes) -> str:
-    """The same pixels as base64 of a lossless WebP, two thirds the size of the PNG.
+def choose(heads: dict, layer: int, head: int, wanted=()) -> list[tuple[int, int]]:
+    """(layer, head) pairs in the order in which a page holds them, as long as there's room.
 
-    A browser recognizes a picture's format from its bytes, whatever type it is given.
+    The pair it starts with, those wanted, the other heads of that layer, and the same head in the
+    first and the last layer.
     """
-    file = io.BytesIO()
-    image = Image.open(io.BytesIO(png)).convert("RGB")
-    image.save(file, "WEBP", lossless=True, method=3, quality=50)
-    return base64.b64encode(file.getvalue()).decode()
+    pairs = [(layer, head), *wanted, *((layer, n) for n in heads[layer])]
+    pairs += [(each, head) for each in (min(heads), max(heads)) if head in heads[each]]
+    return list(dict.fromkeys(pairs))

@@ -16,8 +16,16 @@ from kvviz.widgets.stepper import Stepper
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 # Runs in the kernel, after the notebook's own cells.
-COLLECT = "import kvviz.widgets.site\nkvviz.widgets.site.embed_steppers()"
+COLLECT = "import kvviz.widgets.site\nkvviz.widgets.site.embed_steppers({})"
+NAMED_HEAD = re.compile(r"\blayer=(\d+), head=(\d+)")
 SECONDS = 600  # the longest a cell may take
+# An answer stays folded: the cell's metadata says so, here as in JupyterLab.
+FOLDED = """{% extends "basic/index.html.j2" %}
+{% block output_group %}
+{% if cell.metadata.get("jupyter", {}).get("outputs_hidden") %}
+<details class="answer"><summary>Show what this cell gives</summary>{{ super() }}</details>
+{% else %}{{ super() }}{% endif %}
+{% endblock %}"""
 TO_NOTEBOOK = re.compile(r'href="((?!\w+:)[^"#]+)\.ipynb(#[^"]*)?"')
 
 
@@ -68,7 +76,8 @@ def read(notebook: Path) -> NotebookNode:
 @cache
 def _exporter() -> HTMLExporter:
     return HTMLExporter(
-        template_name="basic",  # the cells alone, without nbconvert's own scripts and styles
+        # The cells alone, without nbconvert's own scripts and styles.
+        raw_template=FOLDED,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
         exclude_anchor_links=True,
@@ -87,9 +96,16 @@ def find_title(nb: NotebookNode) -> str:
     return found[1].strip() if found else ""
 
 
+def find_heads(nb: NotebookNode) -> list[tuple[int, int]]:
+    """Every (layer, head) that the notebook's code names: its pages should hold them."""
+    code = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "code")
+    named = ((int(layer), int(head)) for layer, head in NAMED_HEAD.findall(code))
+    return list(dict.fromkeys(named))
+
+
 def run(nb: NotebookNode, folder: Path) -> None:
     """Run all cells, and replace each displayed stepper with one that needs no kernel."""
-    nb.cells.append(v4.new_code_cell(COLLECT))
+    nb.cells.append(v4.new_code_cell(COLLECT.format(find_heads(nb))))
     NotebookClient(
         nb,
         kernel_name="python3",
@@ -117,7 +133,14 @@ class Steppers(dict):
         return f"{len(self)} steppers"
 
 
-def embed_steppers() -> Steppers:
-    """The HTML of each stepper in this kernel, by the model id that its cell's output names."""
+def embed_steppers(named=()) -> Steppers:
+    """The HTML of each stepper in this kernel, by the model id that its cell's output names.
+
+    A page first holds the (layer, head) pairs that are `named`, if the stepper has them.
+    """
     steppers = [each for each in live._instances.values() if isinstance(each, Stepper)]
-    return Steppers({each.model_id: page.embed(each) for each in steppers})
+    pages = {}
+    for each in steppers:
+        wanted = [(layer, head) for layer, head in named if head < each.heads.get(layer, 0)]
+        pages[each.model_id] = page.embed(each, wanted)
+    return Steppers(pages)

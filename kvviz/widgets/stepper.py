@@ -128,20 +128,24 @@ class Stepper(anywidget.AnyWidget):
             message = f"step {step} could not be drawn: {type(error).__name__}: {error}"
             return {**request, "error": message}, []
 
-    def save(self, path) -> Path:
+    def save(self, path, heads: dict | None = None) -> Path:
         """Write this stepper as one web page that needs no kernel and no network.
 
-        The page starts at the stepper's own step, layer and head. It holds up to three layers and
-        two heads of each, as many as fit into about a megabyte.
+        The page starts at the stepper's own step, layer and head. It holds as many heads as fit
+        into about two megabytes: those you ask for, then the rest of the first one's layer,
+        then the same head in the first and the last layer.
+
+        Args:
+            heads: what the page should hold first, {layer: heads}.
 
         Raises:
-            ValueError: the name doesn't end in .html.
+            ValueError: the name doesn't end in .html, or there is no such layer or head.
             OSError: the file can't be written; an older file of that name is left as it was.
 
         >>> kv.stepper(run, step=1).save("mine.html").name
         'mine.html'
         """
-        return page.save(self, path)
+        return page.save(self, path, heads)
 
     def close(self):
         """Forget the frames and disconnect from the browser."""

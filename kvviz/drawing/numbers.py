@@ -1,0 +1,215 @@
+"""`draw_numbers`: keys, values, queries or outputs as the numbers they are."""
+
+from __future__ import annotations
+
+from math import ceil, floor, log10
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from kvviz.drawing import fonts, style
+from kvviz.drawing.axes import make_canvas, measure_names, write_number
+from kvviz.drawing.figures import pick_square
+from kvviz.drawing.flow_layer import draw_bracket
+from kvviz.drawing.marks import Cells, add, make_boxes, write
+from kvviz.drawing.numbers_facts import (
+    KINDS,
+    Numbers,
+    check_kind,
+    describe_numbers,
+    list_work,
+    name_head,
+    read_numbers,
+)
+from kvviz.drawing.picture import Picture
+from kvviz.recording.square import Square
+
+WIDEST = 96  # columns; beyond that, only the newest are drawn
+WIDE, CELL, HIGH = 440, 34, 330  # pixels: all columns, a column at most, all rows
+LEFT, TOP, LABELS, LINE, SWATCH = 58, 52, 60, 15, 24  # pixels
+FIRST = 6  # numbers of the newest that are written out
+SLIT = 2.0  # pixels: the mark of a number below zero
+
+
+def draw_numbers(
+    run,
+    *,
+    step: int = 0,
+    layer: int | None = None,
+    head: int = 0,
+    kind: str = "keys",
+    sequence: int = 0,
+    title: str | None = None,
+) -> Picture:
+    """Draw one head's keys as numbers: a column of them for each token, the newest framed.
+
+    Args:
+        run: a recording that kept `kind`.
+        step, layer, head, sequence: which numbers, counted from 0; by default, the first layer
+            kept. `head` is a query head, and its key/value head is drawn; in a recording that kept
+            neither attention nor queries, it is a key/value head.
+        kind: "keys", "values", "queries" or "outputs"; queries and outputs have a column for each
+            row computed in this step.
+        title: by default, what the numbers are.
+
+    Raises:
+        TypeError: `run` isn't a recording.
+        ValueError: there is no such step, layer, head, sequence or kind, or it wasn't kept.
+
+    >>> with kv.record(model, keep=("keys",)) as mine:
+    ...     logits = model(ids).logits
+    >>> kv.draw_numbers(mine, layer=1, head=1)
+    step 0, layer 1, key/value head 1: 6 keys of 22 numbers; the newest belongs to ...
+    """
+    if isinstance(run, Square):
+        raise TypeError("expected a recording made by kv.record, but got one step's Square")
+    check_kind(kind)
+    square = pick_square(run, step, layer, 0, sequence)
+    if layer is None and (kept := run[step].kept.get(kind)):
+        square = run[step].square(min(kept), 0, sequence)
+    numbers = read_numbers(run, square, kind, head)
+    start = max(0, len(numbers.columns) - WIDEST)
+    with style.scope():
+        figure = _paint(numbers, start, title or _write_title(numbers))
+    return Picture(figure, describe_numbers(numbers, start))
+
+
+def _write_title(numbers: Numbers) -> str:
+    wide, one = len(numbers.values), KINDS[numbers.kind]
+    return f"{'An' if one[0] == 'o' else 'A'} {one} is {wide} numbers"
+
+
+def _paint(numbers: Numbers, start: int, title: str):
+    values = numbers.values[:, start:]
+    width, n = values.shape
+    cell, row = min(CELL, WIDE / n), max(2.0, min(9.0, HIGH / width))
+    top, right = TOP + LABELS, LEFT + cell * n
+    bottom = top + row * width
+    work = list_work(numbers)
+    subtitle = f"Step {numbers.square.step}, layer {numbers.square.layer}, {name_head(numbers)}"
+    long = measure_names([subtitle], bold=False)
+    wide = max(right + 200, 32 + measure_names([title], style.TITLE), 32 + long, 470)
+    figure, ax = make_canvas(title, (wide, bottom + 26 * len(work) + 72))
+    write(ax, 16, 44, subtitle, color=style.QUIET, gid="where")
+    limit = _choose_limit(values)
+    _paint_cells(ax, values, limit, (LEFT, top, cell, row))
+    _label_columns(ax, numbers, start, (LEFT, top, cell))
+    for number in (0, width - 1):
+        y = top + row * (number + 0.5)
+        write(ax, LEFT - 8, y, str(number), size=style.SMALL, color=style.QUIET, ha="right")
+    down = bottom + 7
+    for columns, words in work:
+        here = [i - start for i in columns if i >= start]
+        if here:
+            ends = LEFT + cell * here[0] + 1, LEFT + cell * (here[-1] + 1) - 1
+            draw_bracket(ax, ends, down, words, within=(LEFT, right), gid="work")
+            down += 26
+    if numbers.newest is not None:
+        at = LEFT + cell * (numbers.newest - start)
+        _frame_newest(ax, numbers, (at, top, cell, row))
+        _write_first(ax, numbers, right + 22, top, row, at + cell)
+    _draw_scale(ax, limit, LEFT, down + 22)
+    return figure
+
+
+def _choose_limit(values: np.ndarray) -> float:
+    """A round number that few of the sizes go beyond."""
+    size = float(np.quantile(np.abs(values), 0.96)) if values.size else 0.0
+    if not np.isfinite(size) or size <= 0:
+        return 1.0
+    power = 10.0 ** floor(log10(size))
+    return next(step * power for step in (1, 2, 3, 5, 10) if step * power >= size * 0.999)
+
+
+def _get_levels(values: np.ndarray, limit: float) -> np.ndarray:
+    """-5 to 5: how far each number is from zero, in fifths of `limit`."""
+    most = len(style.LEVELS)
+    return np.clip(np.rint(np.nan_to_num(values) / limit * most), -most, most).astype(int)
+
+
+def _paint_cells(ax: Axes, values: np.ndarray, limit: float, at) -> None:
+    """Draw a cell for each number; those below zero have a white slit."""
+    left, top, cell, row = at
+    levels, gap = _get_levels(values, limit), 1.5 if cell >= 10 else 0.5 if cell >= 5 else 0
+    for level in np.unique(levels):
+        k, j = np.nonzero(levels == level)
+        x, y = left + cell * j, top + row * k
+        places = list(zip(k.tolist(), j.tolist(), strict=True))
+        fill = style.tint_number(int(level))
+        boxes = make_boxes(x + gap / 2, y, cell - gap, row)
+        add(ax, [Cells("numbers", str(level), places, boxes, facecolors=fill)])
+        if level < 0:
+            _draw_slits(ax, x + cell / 2, y, y + row, min(SLIT, cell / 4))
+
+
+def _draw_slits(ax: Axes, x, top, bottom, wide: float) -> None:
+    lines = np.stack([np.c_[x, top], np.c_[x, bottom]], 1)
+    slits = LineCollection(lines, colors=style.PAPER, linewidths=0.75 * wide, capstyle="butt")
+    slits.set_gid("below zero")
+    add(ax, [slits])
+
+
+def _label_columns(ax: Axes, numbers: Numbers, start: int, at) -> None:
+    (left, top, cell), n = at, len(numbers.columns)
+    every = ceil(14 / cell)
+    for i in range(start, n):
+        newest = i == numbers.newest
+        if (n - 1 - i) % every and not newest:
+            continue
+        words, font = fonts.make_label(numbers.tokens[i], bold=newest, size=style.LABEL, width=40)
+        x = left + cell * (i - start + 0.5) + 4
+        write(
+            ax, x, top - 7, words, font=font, rotation=55, rotation_mode="anchor", va="baseline",
+            gid=f"column:{numbers.columns[i]}",
+        )  # fmt: skip
+
+
+def _frame_newest(ax: Axes, numbers: Numbers, at) -> None:
+    left, top, cell, row = at
+    bottom, color = top + row * len(numbers.values), style.ROLES[numbers.kind]
+    frame = [(left, top - 1), (left + cell, top - 1), (left + cell, bottom + 1), (left, bottom + 1)]
+    lines = LineCollection([[*frame, frame[0]]], colors=color, linewidths=2.2, zorder=3)
+    lines.set_gid("newest")
+    add(ax, [lines])
+
+
+def _write_first(ax: Axes, numbers: Numbers, x: float, top: float, row: float, edge: float):
+    """Write the first numbers of the newest token beside it, each joined to its cell."""
+    newest, color = numbers.values[:, numbers.newest], style.ROLES[numbers.kind]
+    words = fonts.make_label(numbers.tokens[numbers.newest], bold=True, width=70)[0]
+    name = f"{KINDS[numbers.kind]} of {words}"
+    write(ax, x + 12, top - 12, name, bold=True, color=color, gid="name")
+    lines = []
+    for k, number in enumerate(newest[:FIRST]):
+        y = top + 8 + LINE * k
+        lines.append([(edge + 1, top + row * (k + 0.5)), (x + 6, y)])
+        write(ax, x + 56, y, _write_rounded(number), ha="right", gid=f"number:{k}")
+    add(ax, [LineCollection(lines, colors=style.LINE, linewidths=0.8, gid="joins")])
+    if len(newest) > FIRST:
+        y = top + 8 + LINE * FIRST
+        write(ax, x + 12, y, f"… and {len(newest) - FIRST} more", color=style.QUIET)
+
+
+def _write_rounded(number: float) -> str:
+    if abs(number) >= 1000:
+        return write_number(float(f"{number:.2g}")).replace("-", "−")
+    return f"{round(float(number), 2) + 0.0:.2f}".replace("-", "−")  # + 0.0: no minus before 0.00
+
+
+def _draw_scale(ax: Axes, limit: float, x: float, y: float) -> None:
+    """Draw the colour of each level, with the numbers at its ends and in the middle."""
+    most = len(style.LEVELS)
+    for i, level in enumerate(range(-most, most + 1)):
+        left = x + SWATCH * i
+        box = make_boxes(left, y, SWATCH, 11, inset=0.5)
+        add(ax, [Cells("scale", str(level), [level], box, facecolors=style.tint_number(level))])
+        if level < 0:
+            _draw_slits(ax, [left + SWATCH / 2], [y], [y + 11], SLIT)
+    end = write_number(limit)
+    marks = {-most: f"−{end} or less", 0: "0", most: f"{end} or more"}
+    for level, words in marks.items():
+        middle = x + SWATCH * (level + most + 0.5)
+        write(ax, middle, y + 22, words, size=style.SMALL, color=style.QUIET, ha="center")
+    right = x + SWATCH * (2 * most + 1) + 10
+    write(ax, right, y + 6, "slit: below zero", size=style.SMALL, color=style.QUIET)
