@@ -2,14 +2,17 @@
 
 import re
 
+import numpy as np
 import pytest
 import small
 import torch
 
-from kvviz import exercises
+import kvviz
+from kvviz import exercises, faults
 from kvviz.checking.cache import check_cache, logit_gap
-from kvviz.forge import Forge, KVCache, causal_mask
+from kvviz.forge import Forge, KVCache, KVEntry, causal_mask
 from kvviz.recording.recorder import record
+from tools.notebooks import ROOT, read
 
 X, Y, Z = exercises.X, exercises.Y, exercises.Z
 
@@ -362,34 +365,48 @@ def test_chunked_prefill_wrong(forge, wrong, hint):
 # -- 05: rounding or bug -------------------------------------------------------------------------
 
 
+def rounding(gap32, gap64, scale):
+    return gap32 <= 1e-5 * scale and gap64 <= 1e-6 * gap32
+
+
 def test_is_rounding_solved():
     assert exercises.is_rounding(stub).state == "not done yet"
-    assert exercises.is_rounding(lambda g32, g64, scale: g64 <= 1e-9 * scale).passed
-    assert exercises.is_rounding(lambda g32, g64, scale: g64 <= 1e-6 * g32).passed
+    assert exercises.is_rounding(rounding).passed
+    assert exercises.is_rounding(lambda g32, g64, s: g32 <= s / 1e5 and g64 <= 1e-9 * s).passed
+
+
+@pytest.mark.parametrize("form", [int, float, np.bool_, np.array, torch.tensor])
+def test_is_rounding_takes_true_in_any_form(form):
+    assert exercises.is_rounding(lambda *gap: form(rounding(*gap))).passed
 
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
         (lambda g32, g64, scale: g32 <= 1e-5, "relative to the largest"),
-        (lambda g32, g64, scale: g32 <= 1e-5 * scale, "A tiny bug gets through"),
-        (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "A tiny bug gets through"),
-        (lambda g32, g64, scale: g32 / g64 > 1e6, "ZeroDivisionError"),
+        (lambda g32, g64, scale: g32 <= 1e-5 * scale, "float64 hardly shrinks it"),
+        (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "float64 hardly shrinks it"),
+        (lambda g32, g64, scale: g64 <= 1e-6 * g32, "far over the gate"),
         (lambda g32, g64, scale: g64 < 1e-9, "relative to the largest"),
-        (lambda g32, g64, scale: "bug", "True or False, but returned 'bug'"),
+        (lambda g32, g64, scale: "bug", "True or False, but your function returned 'bug'"),
+        (lambda g32, g64, scale: rounding(g32, g64, scale) or None, "returned nothing"),
     ],
 )
 def test_is_rounding_wrong(wrong, hint):
     feedback = exercises.is_rounding(wrong)
     assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
+    assert feedback.message.startswith("gap32 ") and len(feedback.hints) == 2
+
+
+def test_is_rounding_names_the_case_that_raises():
+    feedback = exercises.is_rounding(lambda g32, g64, scale: g32 <= scale / 1e5 and g32 / g64 > 1e6)
+    assert feedback.message.startswith("gap32 0, gap64 0, scale 5: your function raised ZeroDiv")
 
 
 def test_in_float64_rounding_falls_and_a_bug_does_not_move():
-    from kvviz.faults import kept_in_float16, position_counted_twice
-
     right, wide = (logit_gap(dtype=dtype) for dtype in (torch.float32, torch.float64))
     assert 0 < right.size <= 1e-5 * right.scale and wide.size <= 1e-7 * right.size
-    for fault in (kept_in_float16, position_counted_twice):
+    for fault in (faults.kept_in_float16, faults.position_counted_twice):
         sizes = [logit_gap(*fault[2:4], dtype=d).size for d in (torch.float32, torch.float64)]
         assert 0.5 < sizes[0] / sizes[1] < 2 and sizes[0] > 1e-5 * right.scale
 
@@ -397,29 +414,63 @@ def test_in_float64_rounding_falls_and_a_bug_does_not_move():
 # -- 06: X, Y and Z ------------------------------------------------------------------------------
 
 ANSWERS = {"X": "wrong order", "Y": "position counted twice", "Z": "cache never read"}
+OPEN = {"X": ..., "Y": ..., "Z": ...}
 
 
 def test_diagnose_solved():
-    assert exercises.diagnose({"X": ..., "Y": ..., "Z": ...}).state == "not done yet"
+    assert exercises.diagnose(OPEN).state == "not done yet"
     assert exercises.diagnose(ANSWERS).passed
     assert exercises.diagnose(ANSWERS | {"X": "keys and values in front"}).passed
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Keys and values in front",
+        " keys_and_values_in_front",
+        "keys-and-values-in-front.",
+        faults.keys_and_values_in_front,
+        faults.keys_and_values_in_front.forge_class,
+        "WRONG ORDER",
+    ],
+)
+def test_diagnose_takes_a_name_in_any_form(answer):
+    assert exercises.diagnose(ANSWERS | {"X": answer}).passed
 
 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
         ({"X": "fine"}, "Feed it 3 + 1 + 2"),
+        ({"X": "Fine."}, "Feed it 3 + 1 + 2"),
         ({"X": "precision"}, "more than rounding"),
+        ({"X": "keys in front"}, "the text would break"),
+        ({"X": "keys and values reversed"}, "only the newest column"),
         ({"Y": "precision"}, "Rounding would change the values too"),
         ({"Y": "fine"}, "equal for this prompt"),
+        ({"Y": faults.position_restarts}, "break this text"),
+        ({"Y": "counter left behind"}, "Y's don't"),
         ({"Z": "fine"}, "count the rows"),
-        ({"Y": "written twice"}, "Which check caught it"),
-        ({"Y": "off by one"}, "but got 'off by one'"),
+        ({"Y": "written twice"}, "which check tells the two apart"),
+        ({"Y": "off by one"}, "'off by one' is no fault in the picture"),
+        ({"Y": 3}, "int is no fault in the picture"),
     ],
 )
 def test_diagnose_wrong(wrong, hint):
     feedback = exercises.diagnose(ANSWERS | wrong)
     assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
+    others = " and ".join(name for name in ANSWERS if name not in wrong)
+    assert feedback.message.endswith(f"\n{others} are right.") and len(feedback.hints) == 2
+
+
+def test_each_diagnosis_is_judged_by_itself():
+    said = exercises.diagnose(OPEN | {"X": "wrong order"})
+    assert repr(said) == "· not done yet: X is right; Y and Z are still to be named"
+    said = exercises.diagnose(OPEN | {"X": "fine", "Y": "position counted twice"})
+    assert said.message.startswith("X isn't 'fine'. Its tokens and logits are.")
+    assert said.message.endswith("\nY is right; Z is still to be named.")
+    said = exercises.diagnose({"X": "fine", "Y": "fine", "Z": "fine"})
+    assert [line[:2] for line in said.message.splitlines()] == ["X ", "Y ", "Z "]
 
 
 def fix(broken, name, method=None):
@@ -428,42 +479,134 @@ def fix(broken, name, method=None):
 
 
 RIGHT = {"X": fix(X, "append"), "Y": fix(Y, "positions"), "Z": fix(Z, "forward")}
+BROKEN = {"X": X, "Y": Y, "Z": Z}
+
+
+def in_notebook_06(name, change=str):
+    """The names that the cell of 06 with this class defines, its source changed before."""
+    cells = read(ROOT / "notebooks" / "06-break-the-cache.ipynb").cells
+    (source,) = (cell.source for cell in cells if f"class {name}(" in cell.source)
+    assert change is str or change(source) != source
+    names = {"torch": torch, "kv": kvviz}
+    exec(change(source), names)
+    return names
 
 
 def test_fixed_solved():
-    assert exercises.fixed(**RIGHT).passed
-    assert exercises.fixed(**RIGHT | {"X": fix(X, "append", stub)}).state == "not done yet"
+    feedback = exercises.fixed(**RIGHT)
+    assert feedback.passed and feedback.picture is not None and not feedback.hints
+
+
+def test_the_methods_to_fix_are_as_broken_as_before():
+    classes = {name: in_notebook_06("FixedX")[f"Fixed{name}"] for name in "XYZ"}
+    for name, kind in classes.items():
+        assert issubclass(kind, BROKEN[name]) and len(vars(kind)) == len(vars(RIGHT[name]))
+        ours, theirs = check_cache(KVCache, kind), check_cache(KVCache, BROKEN[name])
+        assert (ours.headline, ours.cause) == (theirs.headline, theirs.cause)
+    feedback = exercises.fixed(**classes)
+    says = "X, Y and Z are still to be fixed: they're as broken as before"
+    assert repr(feedback) == f"· not done yet: {says}" and len(feedback.hints) == 2
+
+
+@pytest.mark.parametrize("kind", [X, fix(X, "append", stub), ..., None])
+def test_each_fix_is_judged_by_itself(kind):
+    feedback = exercises.fixed(**RIGHT | {"X": kind})
+    says = "Y and Z are right; X is still to be fixed: it's as broken as before"
+    assert repr(feedback) == f"· not done yet: {says}"
+
+
+def keys_only(self, past, new):
+    entry = Forge.append(self, past, new)
+    return entry if past is None else KVEntry(entry.keys, Forge.append(self, new, past).values)
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "cause", "says"),
     [
-        ("X", X, "wrong order", "X: harmless in decode, wrong for chunks"),
-        ("Y", Y, "position counted twice", "Y: step 1: .* 6 was rotated as if it .* 7"),
+        ("X", fix(X, "append", keys_only), "keys apart from their values", "X: step 1: column 0"),
         (
             "Y",
             fix(Y, "positions", lambda self, t, held: torch.arange(t)),
             "position restarts",
             "offset",
         ),
-        ("Z", Z, "cache never read", "Z: step 1: 7 rows were computed for 1 fed"),
+        (
+            "Y",
+            fix(Y, "positions", lambda self, t, held: torch.arange(held, held + t) - 1),
+            "position miscounted",
+            "at position -1",
+        ),
     ],
 )
 def test_fixed_wrong(name, kind, cause, says):
     feedback, verdict = exercises.fixed(**RIGHT | {name: kind}), check_cache(KVCache, kind)
     assert feedback.state == "not right yet" and re.search(says, feedback.message)
-    assert feedback.message == f"{name}: {verdict.headline}. {verdict.advice}"
+    assert feedback.message.startswith(f"{name}: {verdict.headline}. {verdict.advice}\n")
+    assert feedback.message.endswith("are right.") and feedback.picture is not None
     assert verdict.cause == cause
 
 
 def test_fixed_takes_a_subclass():
-    feedback = exercises.fixed(**RIGHT | {"X": Forge})
-    assert feedback.state == "not right yet"
-    assert "class FixedX(kv.exercises.X)" in feedback.message
+    for wrong in (Forge, Forge.small(), X.small()):
+        feedback = exercises.fixed(**RIGHT | {"X": wrong})
+        assert feedback.state == "not right yet"
+        assert "class FixedX(kv.exercises.X)" in feedback.message
 
 
 def test_answers_of_another_shape_are_an_error():
-    with pytest.raises(ValueError, match="expected answers for X, Y and Z, got"):
+    with pytest.raises(ValueError, match=r"expected answers for X, Y and Z, got \['X'\]"):
         exercises.diagnose({"X": "fine"})
+    with pytest.raises(ValueError, match="expected answers for X, Y and Z, got list"):
+        exercises.diagnose(["fine", "fine", "fine"])
     with pytest.raises(ValueError, match=r"X=..., Y=... and Z=..., got \['X'\]"):
         exercises.fixed(X=X)
+
+
+# -- 06: published code --------------------------------------------------------------------------
+
+
+def published(change=str):
+    """The class of 06, its `attend` changed."""
+    return in_notebook_06("Published", change)["Published"]
+
+
+def test_published_code_fails_in_chunks_alone_and_nobody_is_told_why():
+    verdict = check_cache(KVCache, published())
+    assert [finding.name for finding in verdict.findings if not finding.passed] == ["chunks"]
+    feedback = exercises.repair(published())
+    says = "it passes every check but chunks, as it did when published"
+    assert repr(feedback) == f"· not done yet: {says}"
+    assert len(feedback.hints) == 2 and "tril" not in " ".join(feedback.hints)
+
+
+def test_published_code_repaired():
+    feedback = exercises.repair(published(lambda s: s.replace("tril()", "tril(columns - t)")))
+    assert feedback.passed and feedback.picture is not None and not feedback.hints
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("tril()", "tril(columns - t + 1)", "could see 1 position after its own"),
+        ("t > 1", "t == columns", "could see what comes after"),
+        ("tril()", "triu()", "step 0"),
+        ("tril()", "tril(columns - t).missing", "raised AttributeError"),
+    ],
+)
+def test_published_code_changed_for_the_worse(old, new, says):
+    feedback = exercises.repair(published(lambda source: source.replace(old, new)))
+    assert feedback.state == "not right yet" and says in feedback.message, feedback.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Forge, "still needs its own attend"),
+        (type("Published", (Forge,), {}), "still needs its own attend"),
+        (Forge.small(), "your class Published, but got Forge"),
+        (KVCache, "your class Published, but got type"),
+    ],
+)
+def test_repair_takes_the_class_itself(answer, says):
+    feedback = exercises.repair(answer)
+    assert feedback.state == "not right yet" and says in feedback.message
