@@ -10,6 +10,7 @@ from kvviz import progress
 from kvviz.count import in_units
 from kvviz.recording.step import Step
 from kvviz.recording.storage import read_steps, write_steps
+from kvviz.recording.telling_head import find_telling_head
 from kvviz.tokens import piece, quoted
 from kvviz.words import pluralize
 
@@ -85,6 +86,24 @@ class Run(Sequence):
             text = str(token) if self._tokenizer is None else piece(self._tokenizer, token)
             self._texts[token] = text
         return self._texts[token]
+
+    def choose_head(self, layers=None, sequence: int = 0) -> tuple[int, int]:
+        """The (layer, head) whose newest rows attend most to what lies between.
+
+        That is, to the tokens after the first and before the row's own, averaged over the steps.
+        Many heads put most of their attention on the first token, whatever the text says.
+
+        Args:
+            layers: layers to choose from; by default, all that were kept.
+            sequence: which sequence of the batch.
+
+        Raises:
+            ValueError: attention wasn't kept for any of the layers.
+
+        >>> run.choose_head() in [(layer, head) for layer in range(3) for head in range(6)]
+        True
+        """
+        return find_telling_head(self, layers, sequence)
 
     def save(self, path) -> Path:
         """Write the whole run to one `.npz` file; nothing is left behind if writing fails.

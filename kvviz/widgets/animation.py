@@ -73,6 +73,7 @@ def animate(
         sequence=sequence,
         beside=uncached is not None,
     )
+    walk.zooms = False  # so that the edges are seen to grow
     try:
         steps = list(range(len(run)) if steps is None else steps)
         if not steps or not all(step in range(len(run)) for step in steps):
