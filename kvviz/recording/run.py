@@ -88,10 +88,11 @@ class Run(Sequence):
         return self._texts[token]
 
     def choose_head(self, layers=None, sequence: int = 0) -> tuple[int, int]:
-        """The (layer, head) whose newest rows attend most to what lies between.
+        """The (layer, head) that attends most to a single token further back.
 
-        That is, to the tokens after the first and before the row's own, averaged over the steps.
-        Many heads put most of their attention on the first token, whatever the text says.
+        Whatever the text says, many heads attend to the first token, to the row's own or to the one
+        before it. So these three don't count. Of the others, it's the largest share in the newest
+        row, averaged over the steps.
 
         Args:
             layers: layers to choose from; by default, all that were kept.

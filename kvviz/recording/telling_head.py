@@ -7,12 +7,11 @@ from collections.abc import Iterable
 import torch
 
 
-def find_telling_head(run, layers: Iterable[int] | None, sequence: int):
+def find_telling_head(run, layers: Iterable[int] | None, sequence: int) -> tuple[int, int]:
     """The (layer, head) that `Run.choose_head` returns.
 
-    Of each row's attention, only what goes to columns after the first real one and other than its
-    own counts. Averages within a thousandth are equal, and of equal heads it is the first, so that
-    every processor chooses the same one.
+    Averages within a thousandth are equal, and of equal heads it is the first, so that every
+    processor chooses the same one.
     """
     kept = [step.kept.get("attention", {}).keys() for step in run]
     common = set.intersection(*map(set, kept)) if kept else set()
@@ -25,14 +24,15 @@ def find_telling_head(run, layers: Iterable[int] | None, sequence: int):
         if square.newest is None:
             continue
         row = square.newest - len(square.row_positions)  # from the end: a layer may have fewer rows
-        ends = torch.tensor([square.real_columns()[0], square.own_column(square.newest)])
+        own = square.own_column(square.newest)
+        usual = torch.tensor([square.real_columns()[0], own - 1, own])
         for layer in layers:
-            between = ~torch.isin(step.column_positions(layer), ends)
-            shares = step.attention[layer][sequence][:, row, between]
-            totals[layer] += shares.nan_to_num(0.0).sum(-1)
-    spread = {
+            further = ~torch.isin(step.column_positions(layer), usual)
+            shares = step.attention[layer][sequence][:, row, further].nan_to_num(0.0)
+            totals[layer] += shares.amax(-1) if further.any() else 0
+    averages = {
         (layer, head): round(float(total) / len(run), 3)
         for layer, each in totals.items()
         for head, total in enumerate(each)
     }
-    return max(spread, key=spread.__getitem__)
+    return max(averages, key=averages.__getitem__)

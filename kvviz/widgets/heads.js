@@ -25,7 +25,7 @@ function makeHeads({ panel, request, choose }) {
     panel.replaceChildren(intro, ...(sentences ?? []).map((sentence, head) => {
       const each = Object.assign(document.createElement("button"), { type: "button", value: head });
       const image = Object.assign(document.createElement("img"), { src: urls[head], alt: "" });
-      each.append(image, sentence);
+      each.append(image, sentence.replace(/' (?=\S)/g, "'\u00a0")); // a token doesn't break
       each.onclick = () => choose(head);
       return each;
     }));

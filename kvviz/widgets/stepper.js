@@ -33,12 +33,15 @@ const GONE = "This kernel no longer has this run, so it can't draw this. Run the
 // JupyterLab, a letter would add or delete a cell.
 const OWN_KEYS = /^(.|Enter|Home|End|Page(Up|Down)|Arrow(Left|Right|Up|Down))$/u;
 
+const WIDE = 700; // pixels; beside a picture that is wider, there's no room for all heads
+
 const framesOf = new Map(); // a model's place -> its frames, which all of its views share
 
 function renderStepper({ model, el }) {
   const about = model.get("_about"), heads = new Map(about.heads);
   const root = document.createElement("div");
   root.className = "kvviz-stepper";
+  root.classList.toggle("kv-wide", about.width > WIDE);
   root.tabIndex = 0;
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", "Stepper: the left and right arrow keys move between steps");

@@ -207,10 +207,9 @@ def stepper(
         run: a recording that kept attention.
         uncached: a recording of the same prompt and the same number of steps without a cache; a
             switch changes from one to the other.
-        step, layer, head: where to start, counted from 0. By default step 0 and, of all layers
-            kept, the head whose newest rows put the least attention on the first token and on
-            their own, averaged over the steps. If you give only one of layer and head, the other
-            is the first layer kept, or head 0.
+        step, layer, head: where to start, counted from 0. By default step 0, and the layer and
+            head that attend most to a single token further back; see `Run.choose_head`. If you give
+            only one of layer and head, the other is the first layer kept, or head 0.
         sequence: which sequence of the batch, counted from 0.
         beside: show both recordings beside each other instead of a switch.
 
