@@ -514,7 +514,8 @@ def test_the_courses_first_picture_is_drawn_from_a_real_run(default_model):
         model(ids, use_cache=False)
     assert kv.draw_step(run, step=4, layer=13, head=8).sentence == (
         "step 4, layer 13, head 8: 1 row attends to 10 columns; "
-        "9 keys and 9 values read from the cache, 1 of each written; the cache holds 450 KiB; "
+        "9 keys and 9 values read from the cache, 1 of each written; "
+        "whole cache: 450 KiB, all 30 layers; "
         f"' at' attends most to ' object', {LOOKED_AT}%"
     )
     assert kv.draw_step(run, step=5, layer=13, head=8).sentence.endswith(

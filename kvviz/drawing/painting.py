@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvviz.drawing import labels, layout, legend, marks, sentences, square_drawing, style
+from kvviz.drawing import labels, layout, legend, marks, square_drawing, style
 from kvviz.drawing.layout import Panel, Plan
 from kvviz.drawing.marks import Canvas, write
 from kvviz.recording.square import Square
@@ -73,13 +73,8 @@ def _write_under(ax: Canvas, plan: Plan, panel: Panel) -> None:
 
 
 def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
-    """Which square this is, at the top left; how much the cache holds, at the end of the keys."""
+    """Which square this is, at the top left."""
     cell, top = plan.cell, (plan.above + plan.edge) / plan.cell
-    if held := sentences.describe_held(square):
-        middle = -plan.gap / cell - square_drawing.get_thickness(cell) / 2
-        for words, down in ((held, -5), ("held", 8)):
-            x, y = plan.span + 7 / cell, down / cell + middle
-            write(ax, x, y, words, size=style.SMALL, color=style.QUIET)
     words = f"step {square.step}", f"layer {square.layer}", f"head {square.head}"
     for k, line in enumerate(words):
         y = (12 + 14 * k) / cell - top

@@ -55,14 +55,21 @@ def list_numbers(square: Square) -> list[str]:
         parts.append(f"read {_keys_and_values(*read)}, wrote {_of_each(*written)}")
     elif square.cached:
         parts.append(f"wrote {_keys_and_values(*written)}")
+    parts += filter(None, [describe_held(square)])
     parts += ["keys and values in different orders"] if square.has_two_orders else []
     parts += _list_unusual(square)
     return [*parts, sink] if (sink := describe_sink(square)) else parts
 
 
 def describe_held(square: Square) -> str:
-    """The cache's size after this step, all layers together; empty without a cache."""
-    return in_units(square.bytes) if square.cached and square.bytes else ""
+    """The cache's size after this step, and what it covers; empty without a cache.
+
+    The picture is one head's, so it says that these bytes aren't.
+    """
+    if not square.cached or not square.bytes:
+        return ""
+    words = f"whole cache: {in_units(square.bytes)}, {_all(square.n_layers, 'layer')}"
+    return words + (f", {_all(square.n_sequences, 'sequence')}" if square.n_sequences > 1 else "")
 
 
 def describe_doubt(square: Square) -> str:
@@ -108,7 +115,7 @@ def describe_square(square: Square, start: int = 0) -> str:
     clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
     if held := describe_held(square):
-        clauses.append(f"the cache holds {held}")
+        clauses.append(held)
     clauses += _list_unusual(square)
     if square.has_two_orders:
         clauses.append(_describe_orders(square))
@@ -169,6 +176,11 @@ def _keys_and_values(n_keys: int, n_values: int) -> str:
 
 def _of_each(n_keys: int, n_values: int) -> str:
     return f"{n_keys} of each" if n_keys == n_values else _keys_and_values(n_keys, n_values)
+
+
+def _all(n: int, thing: str) -> str:
+    """`1 layer`, `both layers`, `all 30 layers`."""
+    return f"1 {thing}" if n == 1 else f"both {thing}s" if n == 2 else f"all {n} {thing}s"
 
 
 def _describe_work(square: Square) -> str:

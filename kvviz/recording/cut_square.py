@@ -36,7 +36,18 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
         value_tokens=None if values == keys else values[0],
         value_states=None if values == keys else values[1],
         implementation=step.implementation,
+        kv_head=_find_kv_head(step, layer, head),
+        n_layers=sum(held > 0 for held in step.after.values()),
+        n_sequences=step.token_ids.shape[0],
     )
+
+
+def _find_kv_head(step, layer, head):
+    """The key/value head that a query head reads: neighbours share one."""
+    if "attention" not in step.kept:
+        return 0
+    n_sharing = step.attention[layer].shape[1] // step.kv_heads_by_layer[layer]
+    return head // n_sharing
 
 
 def _cut_attention(step, layer, head, sequence, rows, n_columns):

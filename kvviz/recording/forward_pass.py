@@ -47,6 +47,7 @@ class ForwardPass:
         self._guard = Guard(opened, self.cache, self.before, self.fed, keep)
         self.rows: dict[int, int] = {}
         self.columns: dict[int, int] = {}
+        self.kv_heads: dict[int, int] = {}
         self.kept: dict[str, dict[int, torch.Tensor]] = {}
         self.gaps: dict[int, float] = {}
         self._masks: dict[tuple, tuple] = {}
@@ -66,6 +67,7 @@ class ForwardPass:
             return
         self._guard.check_columns(layer, key.shape[-2])
         self.rows[layer], self.columns[layer] = query.shape[-2], key.shape[-2]
+        self.kv_heads[layer] = key.shape[1]
         self._entries[layer] = key, value
         if self._positions is None:
             self._positions = positions
@@ -126,6 +128,7 @@ class ForwardPass:
             slots=cache_state.count_slots(cache),
             rows_by_layer=self.rows,
             columns_by_layer=self.columns,
+            kv_heads_by_layer=self.kv_heads,
             pads=self._read_pads(),
             gaps=self.gaps,
             implementation=self.opened.implementation,

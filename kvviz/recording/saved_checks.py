@@ -87,6 +87,9 @@ def _check_counts(index, fields, sizes):
     for name, counted, limit in (("rows", rows, sizes.visible), ("columns", columns, most)):
         fits = all(is_whole(n) and 0 < n <= limit for n in counted.values())
         _expect(fits and min(counted) >= 0, index, f"{name}_by_layer", counted)
+    groups = fields["kv_heads_by_layer"]
+    fits = groups.keys() == columns.keys() and all(is_whole(n) and n > 0 for n in groups.values())
+    _expect(fits, index, "kv_heads_by_layer", groups)
     gaps = fields["gaps"]
     fits = gaps.keys() <= columns.keys() and all(isinstance(gap, float) for gap in gaps.values())
     _expect(fits, index, "gaps", gaps)
@@ -130,7 +133,11 @@ def _check_kept(index, fields, sizes):
                 continue
             last = {"attention": (rows, columns), "queries": (rows, any_size)}
             last |= {"outputs": last["queries"], "keys": (columns, any_size)}
-            shape = n, any_size, *last.get(name, last["keys"])
+            heads = fields["kv_heads_by_layer"][layer]
+            n_heads = heads if name == "keys" else any_size
+            shape = n, n_heads, *last.get(name, last["keys"])
             _expect_tensor(index, where, tensor, torch.float32, *shape)
+            fits = tensor.shape[1] % heads == 0
+            _expect(fits, index, where, f"{tensor.shape[1]} heads over {heads}")
     shown = [fields["kept"].get(name, {}).keys() for name in ("attention", "allowed")]
     _expect(shown[0] == shown[1] == fields["gaps"].keys(), index, "kept attention", [*shown[0]])

@@ -36,6 +36,8 @@ class Square:
             they are the same as the keys'.
         implementation: which attention ran; see `Step`. In 16 bits, "eager" can round a score
             otherwise than "sdpa", and another token can come out.
+        kv_head: the key/value head that this head reads.
+        n_layers, n_sequences: how many layers and sequences `bytes` is for.
     """
 
     step: int
@@ -58,6 +60,9 @@ class Square:
     value_states: tuple[str, ...] | None = None
     value_tokens: tuple[str, ...] | None = None
     implementation: str | None = None
+    kv_head: int = 0
+    n_layers: int = 1
+    n_sequences: int = 1
 
     # -- columns -----------------------------------------------------------------------------
 

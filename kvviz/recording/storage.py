@@ -19,9 +19,16 @@ from kvviz.arguments import check_whole
 from kvviz.recording.lineage import Lineage, Order
 from kvviz.recording.saved_checks import check_steps
 
-VERSION = 2
+VERSION = 3
 _COUNTS = ("held_before", "bytes", "slots", "implementation")
-_COUNTS_BY_LAYER = ("before", "after", "gaps", "rows_by_layer", "columns_by_layer")
+_COUNTS_BY_LAYER = (
+    "before",
+    "after",
+    "gaps",
+    "rows_by_layer",
+    "columns_by_layer",
+    "kv_heads_by_layer",
+)
 _TENSORS = ("token_ids", "position_ids", "pads")
 _LINEAGE_TENSORS = ("keys_known", "values_known", "recomputed")
 _ORDERS = ("key_order", "value_order")
