@@ -1,5 +1,6 @@
 // Reads one cell of a frame: a share of attention or, beyond the square's border, a cell of an edge.
 
+const BLANK = /^(padding|an empty slot)$/; // nothing to read
 const ROLES = { keys: "key", values: "value", queries: "query", outputs: "output" };
 
 // The cell at x, y, in pixels of the frame: {square, row, column}, or undefined. Row and column are
@@ -44,9 +45,10 @@ function describeCell(squares, { square: number, row, column }, words = []) {
     ? [left + c * cell, top + first, cell, thick]
     : [left + first, top + r * cell, thick, cell];
   const token = role === "values" ? name(c, square.valueTokens) : name(outside(r) ? c : r);
-  const [width, vectors] = square.numbers?.[role] ?? [], vector = vectors?.[place];
-  const numbers = vector ? `: ${width} numbers, ${vector.join(", ")}${width > vector.length ? ", …" : ""}` : "";
-  return [`${ROLES[role]} of ${token}, ${words[state]}${numbers}`, box];
+  const first3 = square.numbers?.[role]?.[place], width = square.widths[role];
+  const numbers = first3 ? ` (${first3.join(", ")}${width > first3.length ? ", …" : ""})` : "";
+  const has = BLANK.test(words[state]) ? "" : `: ${width} numbers${numbers}`;
+  return [`${ROLES[role]} of ${token}, ${words[state]}${has}`, box];
 }
 
 // The next cell in the direction of an arrow key; it stops at the edges.

@@ -12,11 +12,11 @@ from kvviz.widgets.zoom import find_first_cell
 SHOWN = 3  # how many of a vector's numbers are shown
 # How a key, a value, a query or an output came about. A frame names each by its number here.
 STATES = {
-    "new": "computed in this step",
-    "written": "computed in this step and written to the cache",
-    "recomputed": "recomputed in this step",
+    "new": "computed now",
+    "written": "computed now and written to the cache",
+    "recomputed": "recomputed now",
     "read": "read from the cache",
-    "earlier": "read from the cache, from an earlier prompt",
+    "earlier": "read from the cache, left by an earlier prompt",
     "pad": "padding",
     "empty": "an empty slot",
     "dropped": "out of the window",
@@ -29,7 +29,8 @@ def list_cells(square: Square, plan: layout.Plan, i: int, step) -> dict:
 
     `at` is the left, top and width of the first cell, and `edge` how far an edge is from the square
     and how thick it is, in pixels as displayed. A share is in percent, and None where the mask let
-    nothing through. `numbers` holds the width and the first numbers of each vector that was kept.
+    nothing through. `widths` says how many numbers a vector of each role has, and `numbers` holds
+    the first of them, for the roles that the recording kept.
     """
     start = plan.start
     rows = [r for r, position in enumerate(square.row_positions) if position >= start]
@@ -50,6 +51,8 @@ def list_cells(square: Square, plan: layout.Plan, i: int, step) -> dict:
         cells["valueTokens"] = [tokens.visible(token) for token in square.value_tokens[start:]]
     if numbers := _list_numbers(square, rows, start, step):
         cells["numbers"] = numbers
+    key, value = step.widths_by_layer[square.layer]
+    cells["widths"] = {"keys": key, "values": value, "queries": key, "outputs": value}
     return cells
 
 
@@ -69,20 +72,21 @@ def _list_shares(square: Square, rows: list[int], start: int) -> list:
 
 
 def _list_numbers(square: Square, rows: list[int], start: int, step) -> dict:
-    """Role -> [width, the first few numbers of each vector], for what the recording kept."""
+    """Role -> the first few numbers of each vector, for what the recording kept."""
     found = {}
     for role in ("keys", "values", "queries", "outputs"):
         if (kept := step.kept.get(role, {}).get(square.layer)) is None:
             continue
-        of_head = kept[square.sequence]
-        n_heads = step.attention[square.layer].shape[1]
-        vectors = of_head[square.head * len(of_head) // n_heads]
         if role in ("keys", "values"):
+            vectors = kept[square.sequence, square.kv_head]
             held = step.column_positions(square.layer).tolist()
             there = dict(zip(held, vectors, strict=True))
             vectors = [there.get(column) for column in range(start, square.n_columns)]
         else:
-            vectors = [vectors[r] for r in rows]
-        first = [v if v is None else [round(n, 2) for n in v[:SHOWN].tolist()] for v in vectors]
-        found[role] = [kept.shape[-1], first]
+            vectors = [kept[square.sequence, square.head][r] for r in rows]
+        found[role] = [v if v is None else _round(v[:SHOWN]) for v in vectors]
     return found
+
+
+def _round(vector) -> list[float]:
+    return [round(number, 2) + 0.0 for number in vector.tolist()]  # no -0.0
