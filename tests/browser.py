@@ -118,8 +118,7 @@ class Lab:
             found = [s["kernel"]["id"] for s in sessions if s["path"] == name and s["kernel"]]
         client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{found[0]}.json"))
         client.load_connection_file()
-        client.start_channels()
-        client.hb_channel.time_to_dead = PATIENCE  # a kernel that misses a beat may just be busy
+        client.start_channels(hb=False)  # a kernel that misses a beat may just be busy
         client.wait_for_ready(timeout=PATIENCE)
         return client
 

@@ -492,7 +492,7 @@ def test_keys_values_queries_and_outputs_are_read_by_pointing_and_by_keyboard(op
         (
             along[row],
             near,
-        ): f"key of {name[row]}, computed now and written to the cache: 22 numbers",
+        ): f"key of {name[row]}, {written}: 22 numbers",
         (along[2], far): f"value of {name[2]}, read from the cache: 22 numbers",
         (near, along[row]): f"query of {name[row]}, computed now: 22 numbers",
         (far, along[row]): f"output of {name[row]}, computed now: 22 numbers",

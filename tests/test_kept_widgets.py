@@ -75,6 +75,10 @@ class Work:
             request = urllib.request.Request(address, method="DELETE", headers=headers)
             urllib.request.urlopen(request, timeout=browser.PATIENCE).close()
 
+    def shut_down_in_the_menu(self):
+        self.command("kernelmenu:shutdown")
+        expect(self.page.get_by_text("No Kernel").first).to_be_visible()
+
     def restart(self):
         self.command("notebook:restart-kernel")
         self.page.locator(".jp-Dialog button", has_text="Restart").click()
@@ -127,7 +131,7 @@ def test_loaded_again_while_its_kernel_runs_it_works_where_it_was(work):
     assert work.faults == []
 
 
-@pytest.mark.parametrize("end", ["restart", "shut_down"])
+@pytest.mark.parametrize("end", ["restart", "shut_down_in_the_menu", "shut_down"])
 def test_without_its_kernel_what_was_seen_steps_and_the_rest_says_what_to_do(work, end):
     for step in (4, 5):
         work.stepper.get_by_role("button", name="Next").click()

@@ -67,9 +67,10 @@ function leaveStill(model, found) {
   found.outputs.set(found.index, { ...output, data });
 }
 
-// Whether the kernel that made the widget is gone: another one doesn't know it.
+// Whether the kernel that made the widget is gone: shut down, or replaced by one without it.
 async function isGone(model) {
   const manager = model.widget_manager;
+  if (manager?.kernel === null || manager?.kernel?.connectionStatus === "disconnected") return true;
   if (!manager?.get_model) return false;
   const known = await Promise.resolve(manager.get_model(model.get("_place"))).catch(() => null);
   return known?.comm_live === false;

@@ -69,7 +69,7 @@ function renderStepper({ model, el }) {
   let pending = null; // key of the frame that was requested and isn't here yet
   let newest = 0, displayed = 0; // numbers of the latest `show`, and of the one on the screen
   let sending = false; // while the state is sent to Python, its echo is ignored
-  let gone = false; // whether the kernel no longer has this run
+  let gone = false, broken = false; // whether the kernel has lost this run; broken is for good
   let sendTimer, playTimer, requestTimer, waitTimer;
 
   // -- state: `now` is what the browser shows; Python gets it, and can change it
@@ -116,13 +116,14 @@ function renderStepper({ model, el }) {
     try {
       send();
     } catch {
+      broken = true;
       notice(true);
     }
   }
 
   function notice(isGone) {
-    if (gone || !isGone) return;
-    gone = true;
+    if (gone === (broken || isGone)) return;
+    gone = !gone;
     pending = null;
     show();
   }
@@ -140,6 +141,7 @@ function renderStepper({ model, el }) {
       return requestNext();
     }
     if (frames.delete(key())) frames.set(key(), frame); // moved to the end: it's dropped last
+    else checkKernel(); // perhaps the connection is back
     await display(frame, number);
     requestSoon();
   }
