@@ -146,7 +146,7 @@ class Opened:
         return self.steppers[which].get_by_role("slider")
 
     def press(self, which: int, name: str) -> None:
-        self.steppers[which].get_by_role("button", name=name, exact=True).click()
+        self.steppers[which].get_by_role("button", name=name, exact=True).click(force=True)
 
     def place(self, which: int) -> dict[str, float]:
         """Where on the screen the stepper is, and how large."""

@@ -156,13 +156,14 @@ def said(walk, **state):
 @pytest.mark.parametrize("opened", ["alone"], indirect=True)
 def test_it_steps_by_mouse_and_by_keyboard_and_shows_what_the_live_one_shows(opened, walk):
     opened.shows(said(walk)[0])
-    for move in range(2 * NEW):
+    for move, step in enumerate([*range(2, NEW), *range(NEW - 2, -1, -1)]):
+        on = step == 2 + move
         if move % 2:
-            opened.press("Next")
+            opened.press("Next" if on else "Previous")
         else:
             opened.root.focus()
-            opened.page.keyboard.press("ArrowRight")
-        sentence, drawn = said(walk, step=(2 + move) % NEW)
+            opened.page.keyboard.press("ArrowRight" if on else "ArrowLeft")
+        sentence, drawn = said(walk, step=step)
         opened.shows(sentence)
         assert ImageChops.difference(opened.pixels(), drawn).getbbox() is None
     opened.root.get_by_role("switch").click()
@@ -225,7 +226,7 @@ def test_it_fits_a_narrow_window(opened):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     runs = [recorded(loop, prompt(5), Words()) for loop in (cached_loop, plain_loop)]
-    walk = kv.stepper(*runs, beside=True)
+    walk = kv.stepper(*runs, layer=0, beside=True)
     return walk.save(tmp_path_factory.mktemp("hostile") / "mine.html")
 
 

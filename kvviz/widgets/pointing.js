@@ -27,7 +27,8 @@ function describeCell(squares, { square: number, row, column }, words = []) {
   const { at: [left, top, cell], edge: [gap, thick], span, start, tokens, rows, shares } = square;
   const [c, r] = [column - start, row - start], far = span * cell + gap;
   const outside = (n) => !(n in tokens);
-  if (outside(c) && outside(r)) return;
+  const tooFar = (n) => n < -1 || n > tokens.length;
+  if ((outside(c) && outside(r)) || tooFar(c) || tooFar(r)) return;
   const name = (n, of = tokens) => `'${of[n]}' (position ${n + start})`;
   if (!outside(c) && !outside(r)) {
     const box = [left + c * cell, top + r * cell, cell, cell];

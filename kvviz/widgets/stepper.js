@@ -134,10 +134,10 @@ function renderStepper({ model, el }) {
 
   async function show() {
     const number = ++newest, frame = frames.get(key()) ?? (gone && { error: GONE });
-    clearTimeout(waitTimer);
+    clearInterval(waitTimer);
     wait.hidden = true;
     if (!frame) {
-      waitTimer = setTimeout(() => ((wait.hidden = false), checkKernel()), 500);
+      waitTimer = setInterval(() => ((wait.hidden = false), checkKernel()), 500);
       return requestNext();
     }
     if (frames.delete(key())) frames.set(key(), frame); // moved to the end: it's dropped last
@@ -295,7 +295,8 @@ function renderStepper({ model, el }) {
   el.append(root);
   return () => {
     play(false);
-    for (const timer of [requestTimer, waitTimer]) clearTimeout(timer);
+    clearTimeout(requestTimer);
+    clearInterval(waitTimer);
     if (sendTimer) sendState();
     overview.clear();
     model.off("msg:custom", receive);
