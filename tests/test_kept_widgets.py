@@ -28,6 +28,8 @@ def lab(tmp_path_factory):
     (folder / "work.ipynb").write_text(browser.notebook(CELLS))
     first = ROOT / "notebooks/00-start-here.ipynb"
     (folder / "first.ipynb").write_text(first.read_text())
+    settings = "jupyter_server_config.py"  # read from the folder that a server is started in
+    (folder / settings).write_text((ROOT / settings).read_text())
     with browser.jupyterlab(folder) as lab:
         lab.folder = folder
         yield lab
@@ -165,3 +167,16 @@ def test_run_again_it_is_there_again(work):
     expect(work.image).to_have_attribute("alt", re.compile("^step 3, layer 2"))
     assert work.stepper.count() == work.panel.count() == 1
     assert work.faults == []
+
+
+def test_a_notebook_that_is_only_opened_is_not_marked_as_changed(chrome, lab):
+    page = chrome.new_page()
+    page.goto(lab.page("first.ipynb"))
+    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
+    told = "window.jupyterapp.shell.currentWidget.context.model"
+    page.wait_for_function(f"{told}.getMetadata('language_info').version")
+    page.wait_for_timeout(2000)
+    assert page.evaluate(f"{told}.dirty") is False
+    assert page.locator(".lm-TabBar-tab.jp-mod-dirty").count() == 0
+    page.close()

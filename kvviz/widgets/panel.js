@@ -24,17 +24,14 @@ function renderPanel({ model, el }) {
     drawn.innerHTML = model.get("_picture");
   }
 
-  function send({ target: { name, value } }) {
+  async function send({ target: { name, value } }) {
     const [min, max] = limits[name] ?? [];
     const number = Math.min(max, Math.max(min, Math.round(Number(value) || min)));
     model.set(name, name === "precision" ? value : number);
     field(name).value = model.get(name);
-    try {
-      model.save_changes();
-    } catch {
-      return warn(true);
-    }
-    isGone(model).then(warn);
+    const gone = await isGone(model);
+    warn(gone);
+    if (!gone) model.save_changes();
   }
 
   function warn(isGone) {

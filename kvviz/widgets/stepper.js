@@ -100,7 +100,7 @@ function renderStepper({ model, el }) {
     sending = true;
     for (const name of STATE) model.set(name, now[name]);
     sending = false;
-    reach(() => model.save_changes());
+    isGone(model).then((is) => (is ? notice(true) : reach(() => model.save_changes())));
   }
 
   function followPython() {
