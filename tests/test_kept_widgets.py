@@ -28,9 +28,7 @@ def lab(tmp_path_factory):
     (folder / "work.ipynb").write_text(browser.notebook(CELLS))
     first = ROOT / "notebooks/00-start-here.ipynb"
     (folder / "first.ipynb").write_text(first.read_text())
-    settings = "jupyter_server_config.py"  # read from the folder that a server is started in
-    (folder / settings).write_text((ROOT / settings).read_text())
-    with browser.jupyterlab(folder) as lab:
+    with browser.jupyterlab(folder, f"--config={ROOT / 'tools/lab_config.py'}") as lab:
         lab.folder = folder
         yield lab
 

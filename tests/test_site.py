@@ -169,7 +169,7 @@ def test_it_steps_by_mouse_and_by_keyboard_and_shows_what_the_live_one_shows(ope
     opened.root.get_by_role("switch").click()
     opened.menu("layer").select_option("0")
     opened.menu("head").select_option("0")
-    opened.shows(said(walk, cached=False, layer=0, head=0)[0])
+    opened.shows(said(walk, cached=False, layer=0, head=0, step=0)[0])
     assert opened.faults == [] and opened.elsewhere() == []
 
 
