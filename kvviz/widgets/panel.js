@@ -5,7 +5,7 @@ const FORM = `
 <div class="kv-fields">
   <label>Tokens <input type="number" name="tokens" step="500"></label>
   <label>Batch <input type="number" name="batch_size" step="1"></label>
-  <label>Precision <select name="precision"></select></label>
+  <label>Precision <select name="precision" aria-label="Precision"></select></label>
 </div>
 <div class="kv-drawn" aria-live="polite"></div><p role="alert" hidden></p>
 `;
