@@ -11,16 +11,8 @@ import traitlets
 from kvviz.drawing import figures, picture
 from kvviz.recording.run import Run
 from kvviz.widgets import page, placed, pointing
+from kvviz.widgets import stepper_checks as checks
 from kvviz.widgets.frames import Frames
-from kvviz.widgets.stepper_checks import (
-    check_head,
-    check_layer,
-    check_pair,
-    check_recording,
-    check_sequence,
-    check_step,
-    check_switch,
-)
 
 STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the first of these that fits
 STRIP_COLUMNS = 70  # columns that fit into its width
@@ -102,13 +94,13 @@ class Stepper(placed.Placed):
         name, value = proposal.trait.name, proposal.value
         try:
             if name == "step":
-                check_step(value, self._steps)
+                checks.check_step(value, self._steps)
             elif name == "layer":
-                check_layer(value, self.heads)
+                checks.check_layer(value, self.heads)
             elif name == "head":
-                check_head(value, self.layer, self.heads)
+                checks.check_head(value, self.layer, self.heads)
             else:
-                check_switch(value, self.runs)
+                checks.check_switch(value, self.runs)
         except ValueError as error:
             raise traitlets.TraitError(str(error)) from None
         return value
@@ -222,14 +214,14 @@ def stepper(
     >>> walk.head, walk.cached
     (0, True)
     """
-    check_recording("run", run)
+    checks.check_recording("run", run)
     if uncached is None:
         if beside:
             raise ValueError("beside=True: expected a second recording, stepper(run, uncached)")
         runs = {run[-1].cached: run}
     else:
-        check_recording("uncached", uncached)
-        check_pair(run, uncached)
+        checks.check_recording("uncached", uncached)
+        checks.check_pair(run, uncached)
         runs = {True: run, False: uncached}
     heads = {
         kept: weights.shape[1]
@@ -238,12 +230,12 @@ def stepper(
     }
     if not heads:
         raise ValueError("expected recordings that kept attention for at least one layer in common")
-    step = check_step(step, len(run))
-    sequence = check_sequence(sequence, run[0].token_ids.shape[0])
+    step = checks.check_step(step, len(run))
+    sequence = checks.check_sequence(sequence, run[0].token_ids.shape[0])
     if layer is None and head is None:
         layer, head = run.choose_head(heads, sequence)
-    layer = next(iter(heads)) if layer is None else check_layer(layer, heads)
-    head = check_head(0 if head is None else head, layer, heads)
+    layer = next(iter(heads)) if layer is None else checks.check_layer(layer, heads)
+    head = checks.check_head(0 if head is None else head, layer, heads)
     return Stepper(
         runs,
         heads,
