@@ -5,41 +5,38 @@ from __future__ import annotations
 from math import inf
 from numbers import Real
 
-import ipywidgets as widgets
 import traitlets
 
 from kvviz import count
 from kvviz.arguments import check_whole, describe
 from kvviz.drawing import charts, picture
+from kvviz.widgets import placed
 from kvviz.words import pluralize
 
 PRECISIONS = {"float32": 4, "bfloat16": 2, "8 bits": 1, "4 bits": 0.5}  # bytes per number
+MOST_TOKENS, MOST_CONVERSATIONS = 10_000_000, 100_000
 
 
-class MemoryPanel(widgets.VBox):
+class MemoryPanel(placed.Placed):
     """What `memory_panel` returns.
 
     Set `tokens`, `batch_size` and `precision`; read `bytes`, `sentence` and `picture`.
     """
 
-    tokens = traitlets.Int(min=0, max=10_000_000)
-    batch_size = traitlets.Int(min=1, max=100_000)
-    precision = traitlets.Enum(list(PRECISIONS))
+    _esm = placed.read_module("panel.js")
+    _css = placed.HERE / "panel.css"
+    tokens = traitlets.Int(min=0, max=MOST_TOKENS).tag(sync=True)
+    batch_size = traitlets.Int(min=1, max=MOST_CONVERSATIONS).tag(sync=True)
+    precision = traitlets.Enum(list(PRECISIONS)).tag(sync=True)
+    _picture = traitlets.Unicode().tag(sync=True)
+    _about = traitlets.Dict().tag(sync=True)
 
     def __init__(self, config, weights: int | None, *, tokens, batch_size, precision):
         self._config, self._weights = config, weights
-        self._image = widgets.HTML()
-        fields = {
-            "tokens": widgets.BoundedIntText(description="Tokens", max=10_000_000, step=500),
-            "batch_size": widgets.BoundedIntText(description="Batch", min=1, max=100_000),
-            "precision": widgets.Dropdown(description="Precision", options=list(PRECISIONS)),
-        }
-        super().__init__([widgets.HBox(list(fields.values())), self._image])
-        self.add_class("kvviz-panel")
-        self.tokens, self.batch_size, self.precision = tokens, batch_size, precision
-        for name, field in fields.items():
-            traitlets.link((self, name), (field, "value"))
-        self.observe(self._refresh, list(fields))
+        limits = {"tokens": (0, MOST_TOKENS), "batch_size": (1, MOST_CONVERSATIONS)}
+        about = {"limits": limits, "precisions": list(PRECISIONS)}
+        super().__init__(tokens=tokens, batch_size=batch_size, precision=precision, _about=about)
+        self.observe(self._refresh, ["tokens", "batch_size", "precision"])
         self._refresh()
 
     @property
@@ -86,14 +83,14 @@ class MemoryPanel(widgets.VBox):
 
     def _refresh(self, _=None) -> None:
         self.picture = self._draw()
-        self._image.value = self.picture._repr_mimebundle_()[0]["text/html"]
+        self._picture = self.picture._repr_mimebundle_()[0]["text/html"]
 
     def __repr__(self) -> str:
         return self.sentence
 
     def _repr_mimebundle_(self, **kwargs):
         still, metadata = self.picture._repr_mimebundle_()
-        live = super()._repr_mimebundle_(**kwargs)
+        live, _ = super()._repr_mimebundle_(**kwargs)
         return {**still, **live, "text/plain": self.sentence}, metadata
 
 
