@@ -32,6 +32,25 @@ def test_the_weights_of_a_model_are_its_own_and_a_config_has_none(model):
     assert "times the weights' 10 bytes" in kv.memory_panel(model.config, weights=10).sentence
 
 
+def test_the_weights_are_stored_as_the_cache_is_and_a_16_bit_cache_stands_beside_16_bit_weights(
+    model,
+):
+    weights = sum(weight.nbytes for weight in model.parameters())
+    panel = kv.memory_panel(model)
+    for precision, factor, named in [
+        ("float32", 1, ""),
+        ("bfloat16", 1 / 2, ""),
+        ("8 bits", 1 / 2, " in bfloat16"),
+        ("4 bits", 1 / 2, " in bfloat16"),
+    ]:
+        panel.precision = precision
+        assert panel.sentence.endswith(f"the weights' {count.in_units(weights * factor)}{named}")
+        texts = {text.get_text() for ax in panel.picture.figure.axes for text in ax.texts}
+        assert f"weights in {precision if factor == 1 or not named else 'bfloat16'}" in texts
+        of_bytes = kv.memory_panel(model, weights=10, precision=precision)
+        assert of_bytes.sentence.endswith("the weights' 10 bytes")
+
+
 def test_sentence_and_picture_follow_each_number(model):
     panel = kv.memory_panel(model, tokens=1)
     heavy = panel.bytes
