@@ -184,7 +184,7 @@ def test_the_answer_to_a_prediction_is_folded_and_nothing_else(tmp_path):
         ([question, code(), code(count=2, metadata=folded)], []),
         ([question, code()], ["cell 0: no output after this prediction is folded"]),
         (
-            [question, question, code(metadata=folded)],
+            [question, prose(question.source), code(metadata=folded)],
             ["cell 0: no output after this prediction is folded"],
         ),
         ([code(metadata=folded), prose("no question")], ["cell 0: its output is folded, but no"]),
