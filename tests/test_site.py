@@ -100,6 +100,10 @@ class Opened:
     def press(self, name):
         self.root.get_by_role("button", name=name, exact=True).click()
 
+    def pair(self):
+        """The layer and the head that are chosen."""
+        return ",".join(self.menu(name).input_value() for name in ("layer", "head"))
+
     def slider(self):
         return self.root.get_by_role("slider").input_value()
 
@@ -250,11 +254,11 @@ def hostile(tmp_path_factory):
 @pytest.mark.parametrize("opened", ["hostile"], indirect=True)
 def test_markup_in_a_prompt_is_text(opened, hostile):
     asked = json.loads(re.search(r'json">(.+?)</script>', hostile.read_text())[1])["answers"]
-    sentences = [message["sentence"] for message, _ in asked.values()]
+    sentences = [message["sentence"] for message, _ in asked.values() if "frame" in message]
     assert any(each in html.unescape(" ".join(sentences)) for each in HOSTILE[:3])
     for step in range(1, NEW):
         opened.press("Next")
-        opened.shows(asked[f'{{"frame":[true,0,0,{step}]}}'][0]["sentence"])
+        opened.shows(asked[f'{{"frame":[true,{opened.pair()},{step}]}}'][0]["sentence"])
         expect(opened.root.locator("script, b, img[src='x']")).to_have_count(0)
     assert opened.root.get_by_role("switch").count() == 0, "both are beside each other"
     assert opened.faults == [] and opened.elsewhere() == []
@@ -390,7 +394,9 @@ def test_every_link_leads_somewhere_and_none_to_a_notebook(built):
 def test_the_index_names_each_notebook_its_minutes_and_its_claim(built):
     index = (built / "index.html").read_text()
     assert '<a href="03-keep-the-horizontal-edges.html">03 Keep the horizontal edges</a>' in index
-    assert "20 minutes" in index and "Rows 6, 7, 8, ... become 6, 1, 1, ..." in index
+    nb = site.read(ROOT / "notebooks" / "03-keep-the-horizontal-edges.ipynb").cells[0].source
+    claim, minutes = re.search(r"^\*(.+)\*$", nb, re.M)[1], re.search(r"\d+ minutes", nb)[0]
+    assert f"edges</a>, {minutes}" in index and html.escape(claim) in index
     assert index.count("minutes") == index.count("<li>") == index.count(">solution<")
     assert 'src="data:image/png;base64,' in index
 
