@@ -283,8 +283,8 @@ def test_a_page_is_titled_by_its_prompt_and_holds_the_heads_it_is_given(walk, tm
     assert f"<title>{prompt}</title>" in text and f"<h1>{prompt}</h1>" in text
     assert '{\\"frame\\":[true,0,1,3]}' in text or '"frame":[true,0,1,3]' in text
     for wrong, says in [
-        ({7: 0}, "kept layers"),
-        ({0: 99}, "layer 0 has heads 0 to"),
+        ({7: 0}, "layer 7: attention was kept for layers"),
+        ({0: 99}, "head 99: layer 0 has heads 0 to"),
         ([0], "expected {layer: heads}, but got list"),
     ]:
         with pytest.raises(ValueError, match=re.escape(says)):

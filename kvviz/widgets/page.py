@@ -6,12 +6,14 @@ answers with what `Stepper.answer` returned when the page was written.
 
 import html
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import anywidget
 
 from kvviz import files
 from kvviz.widgets.album import Album
+from kvviz.widgets.stepper_checks import check_head, check_layer
 
 HERE = Path(__file__).parent
 # A page holds the layer and head it starts with, and others as long as their frames fit into this
@@ -26,7 +28,7 @@ NO_REQUESTS = (
 def save(stepper, path, heads: dict | None = None) -> Path:
     """Write a page that holds only this stepper; `Stepper.save` lists the errors."""
     path = files.to_path(path, ".html")
-    wanted = list_pairs(dict(stepper._about["heads"]), heads)
+    wanted = list_pairs(stepper.heads, heads)
     files.check_folder(path)  # before anything is drawn
     title = name_prompt(stepper)
     hint = (
@@ -36,22 +38,17 @@ def save(stepper, path, heads: dict | None = None) -> Path:
     return files.write_whole(path, compose(title, body, {}))
 
 
-def list_pairs(known: dict[int, list[int]], heads) -> list[tuple[int, int]]:
+def list_pairs(known: dict[int, int], heads) -> list[tuple[int, int]]:
     """(layer, head) of each head in {layer: heads}; ValueError if there is no such head."""
     if heads is None:
         return []
     if not isinstance(heads, dict):
         raise ValueError(f"heads: expected {{layer: heads}}, but got {type(heads).__name__}")
-    pairs = []
-    for layer, numbers in heads.items():
-        if layer not in known:
-            raise ValueError(f"heads: expected kept layers, {list(known)}, but got {layer!r}")
-        for head in [numbers] if isinstance(numbers, int) else numbers:
-            if head not in known[layer]:
-                last = known[layer][-1]
-                raise ValueError(f"heads: layer {layer} has heads 0 to {last}, but got {head!r}")
-            pairs.append((layer, head))
-    return pairs
+    return [
+        (check_layer(layer, known), check_head(head, layer, known))
+        for layer, numbers in heads.items()
+        for head in (numbers if isinstance(numbers, Iterable) else [numbers])
+    ]
 
 
 def name_prompt(stepper) -> str:
