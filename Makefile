@@ -30,7 +30,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 lab: $(VENV)/installed $(NEWS) model # LAB_ARGS="--no-browser --port=8899"
 	$(if $(FIRST),,$(error There is no notebook in notebooks/))
 	$(PY) -m nbformat.sign notebooks/*.ipynb >/dev/null # trusted, so stored pictures show at once
-	$(PY) -m jupyterlab $(FIRST) --ServerApp.root_dir="$(CURDIR)" $(AS_ROOT) $(LAB_ARGS)
+	$(PY) -m jupyterlab $(FIRST) --config=tools/lab_config.py --ServerApp.root_dir="$(CURDIR)" $(AS_ROOT) $(LAB_ARGS)
 
 test: $(VENV)/installed-test model # TEST_ARGS="tests/test_setup.py"
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TEST_ARGS)

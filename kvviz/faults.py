@@ -49,19 +49,19 @@ def _override(method, group=None):
 
 
 @_override(Forge.positions, group="key at position 0")
-def position_restarts(self, t, held):
+def position_restarts(self, t, pos_start):
     """Every call starts at position 0: a token's offset in the call is taken for its position."""
     return Forge.positions(self, t, 0)
 
 
 @_override(Forge.positions)
-def position_counted_twice(self, t, held):
+def position_counted_twice(self, t, pos_start):
     """A new token counts as held and as new: after the prompt, positions are one too high."""
-    return Forge.positions(self, t, held + 1 if held else 0)
+    return Forge.positions(self, t, pos_start + 1 if pos_start else 0)
 
 
 @_override(Forge.positions)
-def counter_left_behind(self, t, held):
+def counter_left_behind(self, t, pos_start):
     """Positions come from a counter beside the cache, which emptying the cache doesn't reset."""
     self.current_pos = getattr(self, "current_pos", 0) + t
     return Forge.positions(self, t, self.current_pos - t)

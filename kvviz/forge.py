@@ -2,7 +2,8 @@
 
 It's a Llama: RMSNorm (arXiv 1910.07467), rotary positions (RoFormer, 2104.09864), grouped-query
 attention (2305.13245), a gated MLP (SwiGLU, 2002.05202), and an output head tied to the embedding.
-Everything a cache can get wrong is in `KVCache` or in five short methods of `Forge`.
+Everything a cache can get wrong is in `KVCache`, in `Forge.forward`, or in five short methods that
+it leads to.
 Axes: B batch, Tq rows fed, Tk visible columns, H query heads, G key/value heads, D head width.
 """
 
@@ -188,42 +189,79 @@ class Forge(nn.Module):
         >>> torch.allclose(decode, forge(ids)[:, 5:], atol=1e-4)
         True
         """
-        cache = KVCache(len(self.layers)) if cache is None else cache  # thrown away afterwards
-        held = self._check(ids, cache)
+        self._check_input(ids, cache)
+        past = None if cache is None else cache.get(0)
         t = ids.shape[1]
-        rotation = self.rotation(self.positions(t, held))
-        mask = self.mask(t, held, held + t, ids.device)
-        x = self.embedding[ids]  # (B, Tq, hidden_size)
-        for number, layer in enumerate(self.layers):
-            past = cache.get(number)
-            past = KVEntry(*past) if type(past) is tuple else past  # keys and values, unnamed
-            blend, entry = self._attention(number, layer, x, rotation, mask, past)
-            cache.update(number, entry)
-            x = x + blend
-            normed = F.rms_norm(x, x.shape[-1:], layer.mlp_norm, self.config.norm_eps)
-            x = x + (F.silu(normed @ layer.gate.T) * (normed @ layer.up.T)) @ layer.down.T
+        pos_start = 0 if past is None else past[0].shape[2]  # a call starts where the cache ends
+        pos_end = pos_start + t
+        rotation = self.rotation(self.positions(t, pos_start))
+        mask = self.mask(t, pos_start, pos_end, ids.device)
+        x = self.embed(ids)
+        for layer in range(len(self.layers)):
+            past = None if cache is None else cache.get(layer)
+            x, entry = self.block(layer, x, rotation, mask, past)
+            if cache is not None:
+                cache.update(layer, entry)
+        return self.unembed(x)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Each token's own vector: (B, Tq) -> (B, Tq, hidden_size). It carries no position.
+
+        >>> Forge.small().embed(ids).shape
+        torch.Size([1, 6, 53])
+        """
+        return self.embedding[ids]
+
+    def block(self, layer: int, x, rotation, mask, past: KVEntry | None) -> tuple[Tensor, KVEntry]:
+        """One layer, attention and then the MLP; also the layer's entry, longer by the rows fed.
+
+        Args:
+            layer: its number.
+            x: (B, Tq, hidden_size), what the layer below gave, or `embed`.
+            rotation, mask: what those methods gave; the same for all layers.
+            past: this layer's entry for the tokens before, (B, G, held, D); None if there are none.
+
+        Returns:
+            x (B, Tq, hidden_size) for the layer above, and the entry (B, G, held + Tq, D).
+
+        >>> forge = Forge.small()
+        >>> rotation, mask = forge.rotation(forge.positions(6, 0)), forge.mask(6, 0, 6)
+        >>> x, entry = forge.block(0, forge.embed(ids), rotation, mask, past=None)
+        >>> x.shape, entry.keys.shape
+        (torch.Size([1, 6, 53]), torch.Size([1, 2, 6, 14]))
+        """
+        weights, epsilon = self.layers[layer], self.config.norm_eps
+        past = KVEntry(*past) if type(past) is tuple else past  # keys and values, unnamed
+        normed = F.rms_norm(x, x.shape[-1:], weights.attention_norm, epsilon)
+        query = self.rotate(self._split_heads(normed @ weights.query.T), rotation)
+        key = self.rotate(self._split_heads(normed @ weights.key.T), rotation)
+        value = self._split_heads(normed @ weights.value.T)  # values carry no position
+        entry = self.append(past, KVEntry(key, value))
+        output, _ = self.attend(layer, query, entry.keys, entry.values, mask)
+        x = x + output.transpose(1, 2).flatten(2) @ weights.output.T  # (B, Tq, H * D) @ ...
+        normed = F.rms_norm(x, x.shape[-1:], weights.mlp_norm, epsilon)
+        x = x + (F.silu(normed @ weights.gate.T) * (normed @ weights.up.T)) @ weights.down.T
+        return x, entry
+
+    def _split_heads(self, projected):  # (B, Tq, heads * D) -> (B, heads, Tq, D)
+        return projected.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
+
+    def unembed(self, x: Tensor) -> Tensor:
+        """Logits from what the last layer gave: (B, Tq, hidden_size) -> (B, Tq, vocab_size).
+
+        >>> Forge.small().unembed(torch.ones(1, 6, 53)).shape
+        torch.Size([1, 6, 101])
+        """
         x = F.rms_norm(x, x.shape[-1:], self.norm, self.config.norm_eps)
         return x @ self.embedding.T  # the output head is tied to the embedding
 
-    def _attention(self, number, layer, x, rotation, mask, past):
-        def heads(projected):  # (B, Tq, heads * D) -> (B, heads, Tq, D)
-            return projected.unflatten(-1, (-1, self.config.head_dim)).transpose(1, 2)
-
-        normed = F.rms_norm(x, x.shape[-1:], layer.attention_norm, self.config.norm_eps)
-        query = self.rotate(heads(normed @ layer.query.T), rotation)
-        key = self.rotate(heads(normed @ layer.key.T), rotation)
-        value = heads(normed @ layer.value.T)  # values carry no position
-        entry = self.append(past, KVEntry(key, value))
-        output, _ = self.attend(number, query, entry.keys, entry.values, mask)
-        return output.transpose(1, 2).flatten(2) @ layer.output.T, entry  # (B, Tq, H * D) @ ...
-
-    def positions(self, t: int, held: int) -> Tensor:
+    def positions(self, t: int, pos_start: int) -> Tensor:
         """(Tq,) int64: the positions of `t` new tokens, which follow the tokens held.
 
-        >>> Forge.small().positions(t=2, held=6)
+        >>> Forge.small().positions(t=2, pos_start=6)
         tensor([6, 7])
         """
-        return torch.arange(held, held + t)
+        return torch.arange(pos_start, pos_start + t)
 
     def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosine and sine of each position's angles, each (Tq, D/2), shared by all layers.
@@ -258,10 +296,10 @@ class Forge(nn.Module):
         keys = torch.cat([past.keys, new.keys], dim=2)
         return KVEntry(keys, torch.cat([past.values, new.values], dim=2))
 
-    def mask(self, t: int, pos_start: int, pos_end: int, device) -> Tensor | None:
+    def mask(self, t: int, pos_start: int, pos_end: int, device=None) -> Tensor | None:
         """(Tq, Tk) bool, True where a row may see a column; None if it may see them all.
 
-        >>> Forge.small().mask(3, 4, 7, device=None).shape
+        >>> Forge.small().mask(3, 4, 7).shape
         torch.Size([3, 7])
         """
         return causal_mask(t, pos_start, pos_end, device)
@@ -285,24 +323,23 @@ class Forge(nn.Module):
         weights = scores.softmax(dim=-1)
         return weights @ values, weights
 
-    def _check(self, ids, cache):
+    def _check_input(self, ids, cache):
         if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
             got = getattr(ids, "dtype", type(ids).__name__)
             raise TypeError(f"expected ids as a tensor of int64, got {got}")
         vocab, known, shape = self.config.vocab_size, self.config.max_positions, tuple(ids.shape)
         if len(shape) != 2 or not ids.numel() or ids.min() < 0 or ids.max() >= vocab:
             raise ValueError(f"expected ids (batch, tokens), 0 to {vocab - 1}, got {shape}: {ids}")
-        if not (hasattr(cache, "get") and hasattr(cache, "update")):
+        if cache is not None and not (hasattr(cache, "get") and hasattr(cache, "update")):
             raise TypeError(f"expected a KVCache or None, got {type(cache).__name__}")
         if (n_layers := getattr(cache, "__len__", lambda: len(self.layers))()) != len(self.layers):
             raise ValueError(f"expected a cache of {len(self.layers)} layers, got {n_layers}")
-        past = cache.get(0)
+        past = None if cache is None else cache.get(0)
         if past is not None and (expected := past[0].shape[0]) != len(ids):
             raise ValueError(f"expected batch size {expected}, as in the cache, got {len(ids)}")
         held = 0 if past is None else past[0].shape[2]
         if (total := held + shape[1]) > known:
             raise ValueError(f"expected at most {known} tokens, held and fed, got {total}")
-        return held
 
     @classmethod
     def small(cls, seed: int = 0) -> Forge:

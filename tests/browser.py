@@ -32,8 +32,11 @@ def chromium() -> str | None:
 
 
 @contextmanager
-def jupyterlab(folder: Path):
-    """Serve `folder` and yield a `Lab`. Nothing outside `folder` is read or written."""
+def jupyterlab(folder: Path, *options: str):
+    """Serve `folder` and yield a `Lab`. Nothing outside `folder` is read or written.
+
+    `options` go to the command.
+    """
     own = folder / ".jupyter"
     names = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
     environment = {f"JUPYTER_{name}": str(own / name.lower()) for name in names}
@@ -52,7 +55,7 @@ def jupyterlab(folder: Path):
         port = s.getsockname()[1]
     token = secrets.token_hex(8)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
-    command += ["--expose-app-in-browser"]  # so that a test can change the theme
+    command += [*options, "--expose-app-in-browser"]  # so that a test can change the theme
     command += [
         f"--ServerApp.port={port}",
         "--ServerApp.port_retries=0",
@@ -118,8 +121,7 @@ class Lab:
             found = [s["kernel"]["id"] for s in sessions if s["path"] == name and s["kernel"]]
         client = BlockingKernelClient(connection_file=str(self.runtime / f"kernel-{found[0]}.json"))
         client.load_connection_file()
-        client.start_channels()
-        client.hb_channel.time_to_dead = PATIENCE  # a kernel that misses a beat may just be busy
+        client.start_channels(hb=False)  # a kernel that misses a beat may just be busy
         client.wait_for_ready(timeout=PATIENCE)
         return client
 

@@ -345,6 +345,46 @@ def test_slips_of_python_are_told_from_stubs(wrong, cause, says):
     assert verdict.cause == cause and says in verdict.headline, verdict
 
 
+def _both(past, new):
+    return tuple(torch.cat([x, y], dim=2) for x, y in zip(past, new, strict=True))
+
+
+class AppendsToATuple(Forge):
+    def append(self, past, new):
+        return new if past is None else _both(past, new)
+
+
+class AppendsToAList(Forge):
+    def append(self, past, new):
+        return new if past is None else [*_both(past, new)]
+
+
+class ListsPositions(Forge):
+    def positions(self, t, held):
+        return [*range(held, held + t)]
+
+
+class TakesNoNumberOfLayers(KVCache):
+    def __init__(self):
+        super().__init__(4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (AppendsToATuple, "append returned tuple of Tensor, Tensor: return a KVEntry"),
+        (AppendsToAList, "append returned list of Tensor, Tensor: return a KVEntry"),
+        (ListsPositions, "positions returned list: return a tensor"),
+        (TakesNoNumberOfLayers, "`__init__` must take n_layers"),
+    ],
+)
+def test_what_a_method_takes_and_returns_is_said_and_not_our_own_error(wrong, says):
+    classes = (KVCache, wrong) if issubclass(wrong, Forge) else (wrong, Forge)
+    verdict = check_cache(*classes)
+    assert not verdict.passed and says in verdict.headline, verdict
+    assert "AttributeError" not in repr(verdict) and "list indices" not in repr(verdict)
+
+
 class NotANumber(KVCache):
     def update(self, layer, entry):
         super().update(layer, KVEntry(entry.keys * float("nan"), entry.values))

@@ -1,5 +1,6 @@
 """`kv.check`: every right loop passes, and every wrong one fails by its own name."""
 
+import functools
 from functools import cache
 
 import loops
@@ -46,8 +47,51 @@ def llama():
 def test_right_loops_pass(kind, loop):
     verdict = judge(loop, build(kind), small.prompt(6))
     assert verdict.passed, verdict
-    assert verdict.headline == "equal in tokens, logits, keys and values; 1 row a step"
+    equal = "equal in tokens, logits, keys and values; 1 row a step"
+    assert verdict.headline == (LIBRARYS if loop is loops.by_generate else equal)
     assert len(verdict.findings) == 4
+
+
+LIBRARYS = "right, but that's the library's own loop: write yours"
+
+
+class Wraps:
+    """The library's loop behind an object, which is called and has a name of its own."""
+
+    def __call__(self, model, ids, n):
+        return loops.by_generate(model, ids, n=n)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [functools.partial(loops.by_generate), Wraps(), lambda *given: loops.by_generate(*given)],
+)
+def test_the_librarys_loop_is_right_and_not_the_learners_however_it_is_wrapped(llama, loop):
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.passed and verdict.mark == "✓" and verdict.headline == LIBRARYS
+    assert not verdict.savings
+
+
+def test_a_loop_that_only_asks_the_library_for_the_prompt_is_the_learners(llama):
+    def asks(model, ids, n):
+        given = model.generate(
+            ids, max_new_tokens=1, do_sample=False, return_dict_in_generate=True, use_cache=True
+        )
+        cache, token = given.past_key_values, given.sequences[:, -1:]
+        produced = [token]
+        for _ in range(n - 1):
+            out = model(produced[-1], cache=cache)
+            produced.append(out.logits[:, -1:].argmax(-1))
+        return torch.cat([ids, *produced], dim=-1)
+
+    verdict = judge(asks, llama, small.prompt(6))
+    assert verdict.passed and verdict.headline.startswith("equal in tokens")
+
+
+def test_a_text_of_equal_tokens_proves_little_and_says_so(llama):
+    says = "every new token is the same, and equal tokens can hide a mistake: try another prompt"
+    assert says in judge(loops.right, llama, torch.full((1, 7), 9)).remarks
+    assert not judge(loops.right, llama, small.prompt(6)).remarks
 
 
 PROMPTS = [small.prompt(p, seed=p) for p in (1, 2, 3, 5, 8, 13, 21, 34, 55)]

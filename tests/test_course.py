@@ -23,6 +23,11 @@ def text_of(cell):
     return "\n".join(data.get("text/plain", "") for data in outputs(cell))
 
 
+def is_open(cell):
+    """Whether it's an exercise that is still to be done: a stub, or code that is still broken."""
+    return text_of(cell).startswith("· not done yet")
+
+
 def has_picture(cell):
     return any("image/png" in data for data in outputs(cell))
 
@@ -48,7 +53,7 @@ def test_a_picture_comes_early_and_often(path):
     assert pictures[0] <= 2
     gaps = [later - sooner for sooner, later in zip(pictures, pictures[1:], strict=False)]
     assert max(gaps) <= 4, pictures
-    tasks = sum(bool(re.search(r"\.\.\.$", cell.source, re.M)) for cell in cells)
+    tasks = sum(map(is_open, cells))
     assert len(cells) - pictures[-1] <= 4 + 2 * tasks, pictures  # then the tasks and the end
 
 
@@ -70,10 +75,10 @@ def test_setup_is_at_most_three_imports_and_nothing_is_installed(path):
 @by_name
 def test_tasks_are_open_and_their_solutions_are_kept_apart(path):
     tasks = [c for c in read(path).cells if re.search(r"^kv\.(exercises|check)", c.source, re.M)]
-    open_tasks = [cell for cell in tasks if re.search(r"\.\.\.$", cell.source, re.M)]
+    open_tasks = [cell for cell in tasks if is_open(cell)]
     assert open_tasks
-    for cell in open_tasks:
-        assert "not done yet" in text_of(cell)
+    for cell in tasks:
+        assert is_open(cell) or not re.search(r"\.\.\.$", cell.source, re.M)
     feedback = [text_of(cell) for cell in read(SOLUTIONS / path.name).cells]
     assert sum(text.startswith("✓") for text in feedback) >= len(open_tasks)
     assert sum(text.startswith("✗") for text in feedback) >= 2 * len(open_tasks)

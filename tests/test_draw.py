@@ -391,7 +391,8 @@ def test_columns_from_an_earlier_prompt_are_marked():
 
 def test_drawing_loads_neither_pyplot_nor_torch():
     code = (
-        "import sys, kvviz.drawing.figures, kvviz.drawing.charts;"
+        "import sys, kvviz.drawing.figures, kvviz.drawing.charts, kvviz.drawing.curves;"
+        "import kvviz.drawing.grid, kvviz.drawing.flow, kvviz.drawing.numbers;"
         "print([m for m in ('matplotlib.pyplot', 'torch', 'transformers') if m in sys.modules])"
     )
     root = Path(__file__).parents[1]

@@ -83,10 +83,22 @@ def test_a_layers_window_is_drawn_in_its_own_slot():
     assert slot(picture, "keys", 0) == ["dropped"] * 6 + ["read"] * 4 + ["new"]
     assert slot(picture, "keys", 1) == ["read"] * 10 + ["new"]
     assert "in 2 of 3 layers, 4 columns are read from the cache and 1 written" in picture.sentence
+    assert (
+        "; in 1 of 3 layers, 10 columns are read from the cache and 1 written" in picture.sentence
+    )
     inside = kv.draw_flow(run, step=2, layer=0)  # the same, whichever layer is open
     assert [slot(inside, "keys", layer) for layer in range(3)] == [
         slot(picture, "keys", layer) for layer in range(3)
     ]
+
+
+def test_layers_that_use_another_layers_keys_have_no_slot_and_write_nothing():
+    run = record(small.gemma3n(), small.prompt(7))  # the last two of five layers
+    picture = kv.draw_flow(run, step=2, layer=4)
+    assert [bool(slot(picture, "keys", layer)) for layer in range(5)] == [True] * 3 + [False] * 2
+    assert "in 2 of 5 layers, 4 columns are read from the cache and 1 written" in picture.sentence
+    assert "in 1 of 5 layers, 8 columns are read from the cache and 1 written" in picture.sentence
+    assert "1 computed" in words(picture) and "1 written" not in words(picture)
 
 
 def test_the_open_row_is_the_real_attention(cached):
@@ -150,7 +162,7 @@ def test_sentence_of_a_decode_step(cached):
         "the output layer; in each layer, 8 columns are read from the cache and 1 written; "
         "query head 2 of 6, which reads key/value head 0 of 2, attends most to "
     )
-    assert said.endswith(f"; the cache holds 9.28 KiB; the next token is '{following}'")
+    assert said.endswith(f"; whole cache: 9.28 KiB, all 3 layers; the next token is '{following}'")
 
 
 def test_sentences_of_a_prefill_and_of_a_step_without_a_cache(cached, uncached):

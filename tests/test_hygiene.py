@@ -177,6 +177,23 @@ def test_a_measured_time_is_allowed_where_its_text_is_not_compared(tmp_path):
     assert faults_of(tmp_path, [code(output="12.5 ms", metadata={"tags": [IGNORED]})]) == []
 
 
+def test_the_answer_to_a_prediction_is_folded_and_nothing_else(tmp_path):
+    question, folded = prose("**Predict.** How many?"), {"jupyter": {"outputs_hidden": True}}
+    for cells, says in [
+        ([question, code(metadata=folded)], []),
+        ([question, code(), code(count=2, metadata=folded)], []),
+        ([question, code()], ["cell 0: no output after this prediction is folded"]),
+        (
+            [question, prose(question.source), code(metadata=folded)],
+            ["cell 0: no output after this prediction is folded"],
+        ),
+        ([code(metadata=folded), prose("no question")], ["cell 0: its output is folded, but no"]),
+    ]:
+        faults = faults_of(tmp_path, cells)
+        assert len(faults) == len(says)
+        assert all(fault.startswith(said) for fault, said in zip(faults, says, strict=True))
+
+
 def test_there_is_a_notebook():
     assert notebooks()
 

@@ -78,13 +78,14 @@ def test_the_newest_column_is_framed_and_its_first_numbers_are_written_beside_it
     (frame,) = [a for a in ax.collections if a.get_gid() == "newest"]
     x = frame.get_segments()[0][:, 0]
     newest = [
-        box[:, 0].mean()
+        box[:, 0]
         for a in ax.collections
         if getattr(a, "role", "") == "numbers"
         for (_, j), box in zip(a.places, a.corners, strict=True)
         if j == 7
     ]
-    assert all(x.min() < at < x.max() for at in newest)
+    assert all(x.min() <= at.min() < at.max() <= x.max() for at in newest)
+    assert np.allclose(x, np.where(x < x.mean(), np.min(newest), np.max(newest)), atol=1)
     numbers = cached[2].keys[1][0, 0, -1].tolist()
     texts = {t.get_gid(): t.get_text() for t in ax.texts}
     for k in range(6):

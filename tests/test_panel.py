@@ -3,6 +3,7 @@
 import pytest
 import small
 import torch
+from traitlets import TraitError
 from transformers import DynamicCache
 
 import kvviz as kv
@@ -31,6 +32,25 @@ def test_the_weights_of_a_model_are_its_own_and_a_config_has_none(model):
     assert "times the weights' 10 bytes" in kv.memory_panel(model.config, weights=10).sentence
 
 
+def test_the_weights_are_stored_as_the_cache_is_and_a_16_bit_cache_stands_beside_16_bit_weights(
+    model,
+):
+    weights = sum(weight.nbytes for weight in model.parameters())
+    panel = kv.memory_panel(model)
+    for precision, factor, named in [
+        ("float32", 1, ""),
+        ("bfloat16", 1 / 2, ""),
+        ("8 bits", 1 / 2, " in bfloat16"),
+        ("4 bits", 1 / 2, " in bfloat16"),
+    ]:
+        panel.precision = precision
+        assert panel.sentence.endswith(f"the weights' {count.in_units(weights * factor)}{named}")
+        texts = {text.get_text() for ax in panel.picture.figure.axes for text in ax.texts}
+        assert f"weights in {precision if factor == 1 or not named else 'bfloat16'}" in texts
+        of_bytes = kv.memory_panel(model, weights=10, precision=precision)
+        assert of_bytes.sentence.endswith("the weights' 10 bytes")
+
+
 def test_sentence_and_picture_follow_each_number(model):
     panel = kv.memory_panel(model, tokens=1)
     heavy = panel.bytes
@@ -39,19 +59,26 @@ def test_sentence_and_picture_follow_each_number(model):
         before = panel.bytes
         setattr(panel, name, value)
         assert panel.bytes == before * {"tokens": 700, "batch_size": 9, "precision": 1 / 8}[name]
-        assert f'alt="{panel.sentence}"'.replace("'", "&#x27;") in panel.children[1].value
+        assert f'alt="{panel.sentence}"'.replace("'", "&#x27;") in panel._picture
         seen.add(panel.sentence)
     assert len(seen) == 4
     assert panel.bytes == heavy * 700 * 9 / 8
 
 
-def test_the_fields_and_the_numbers_move_together(model):
+def test_what_the_browser_sends_sets_the_numbers_and_what_is_out_of_range_does_not(model):
     panel = kv.memory_panel(model)
-    tokens, batch, precision = panel.children[0].children
-    tokens.value, batch.value, precision.value = 77, 5, "bfloat16"
+    panel.set_state({"tokens": 77, "batch_size": 5, "precision": "bfloat16"})
+    assert panel.sentence.startswith("5 conversations of 77 tokens in bfloat16")
+    for name, value in {"tokens": -1, "batch_size": 0, "precision": "int3"}.items():
+        with pytest.raises(TraitError):
+            panel.set_state({name: value})
     assert (panel.tokens, panel.batch_size, panel.precision) == (77, 5, "bfloat16")
-    panel.tokens = 78
-    assert tokens.value == 78
+    limits = panel._about["limits"]
+    for name, (least, most) in limits.items():
+        for value in (least, most):
+            setattr(panel, name, value)
+        with pytest.raises(TraitError):
+            setattr(panel, name, most + 1)
 
 
 def test_it_compares_the_cache_with_the_weights(model):

@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+import small
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -342,6 +344,8 @@ def test_an_earlier_prompt_has_no_rows_and_is_bracketed():
     usual = kv.draw_step(prefill(11))
     assert picture.height < usual.height - 100 and not {"this text"} & set(texts(usual.figure))
     assert "5 keys and 5 values from an earlier prompt" in picture.sentence
+    moved = replace(stale(), tokens=tuple("uvwxyabcdef"))  # earlier, but of this recording
+    assert "earlier prompt" not in texts(kv.draw_step(moved).figure)
     later = kv.draw_step(stale(), span=13)
     assert later.height == kv.draw_step(prefill(), span=13).height, "pictures of one span match"
 
@@ -372,10 +376,24 @@ def test_of_many_empty_slots_a_few_are_drawn(n):
 
 def test_tokens_held_twice_are_bracketed_and_said():
     tokens = [" a", " b", " b", " c", " c", " d", " d"]
-    picture = kv.draw_step(decode(tokens=tokens, surplus=(2, 4)))
+    picture = kv.draw_step(decode(tokens=tokens, surplus=(2, 4, 5)))
     assert texts(picture.figure).count("twice") == 2, "' d' comes twice in the text"
     assert "; 2 tokens held twice; " in picture.sentence
     assert "twice" not in kv.draw_step(decode(tokens=tokens)).sentence
+
+
+def test_a_cache_that_writes_twice_is_drawn_and_said_so():
+    model = small.llama(tie_word_embeddings=True)
+    fault, ids = kv.faults.written_twice, torch.tensor([[3, 5, 7, 11, 13, 17, 19, 23]])
+    forge, cache = fault.forge_class.from_pretrained(model), fault.cache_class(3)
+    with torch.no_grad(), kv.record(forge) as run:
+        for piece in ids.split([5, 1, 1, 1], dim=1):
+            forge(piece, cache)
+    square = run[3].square(1, 0)
+    assert square.twice == [5, 7, 9] and square.tokens[4:10] == ("13", "13", "17", "17", "19", "19")
+    picture = kv.draw_step(run, step=3, layer=1)
+    assert "; the cache grew by 2 tokens; 3 tokens held twice; " in picture.sentence
+    assert texts(picture.figure).count("twice") == 3
 
 
 def test_a_strip_cuts_no_common_word():

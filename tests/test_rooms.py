@@ -1,4 +1,7 @@
-"""Imports go one way: showing and checking import recording and counting, never the reverse."""
+"""Imports go one way: showing and checking import recording and counting, never the reverse.
+
+Checking shows what it found, so it imports drawing; drawing knows nothing of checking.
+"""
 
 import subprocess
 import sys
@@ -10,8 +13,8 @@ from tools import rooms
 # Each folder -> the folders, or single modules of one, that it may import. All may import the
 # top-level modules.
 ALLOWED = {
-    "exercises": ["checking", "recording"],
-    "checking": ["recording"],
+    "exercises": ["checking", "drawing", "recording"],
+    "checking": ["drawing", "recording"],
     "widgets": ["drawing", "recording.square", "recording.run"],
     "drawing": ["recording.square"],
     "recording": [],
@@ -64,6 +67,7 @@ def test_no_module_imports_itself_indirectly(imports):
         ("drawing/marks", "import kvviz.widgets.page"),
         ("checking/loop", "from kvviz.exercises import feedback"),
         ("drawing/marks", "from kvviz.recording import recorder"),
+        ("drawing/flaws", "from kvviz.checking.seen import Seen"),
     ],
 )
 def test_an_import_that_goes_up_is_seen_even_inside_a_function(tmp_path, module, line):
@@ -87,3 +91,15 @@ def test_recording_loads_no_drawing_library():
     code = "import kvviz.recording.recorder, sys; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_check_loads_no_drawing_library_until_its_picture_is_looked_at():
+    code = """
+import sys
+import kvviz as kv
+verdict = kv.check_cache()
+print("matplotlib" in sys.modules)
+print(verdict.picture is not None, "matplotlib" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]

@@ -100,6 +100,10 @@ class Opened:
     def press(self, name):
         self.root.get_by_role("button", name=name, exact=True).click()
 
+    def pair(self):
+        """The layer and the head that are chosen."""
+        return ",".join(self.menu(name).input_value() for name in ("layer", "head"))
+
     def slider(self):
         return self.root.get_by_role("slider").input_value()
 
@@ -161,13 +165,14 @@ def said(walk, **state):
 @pytest.mark.parametrize("opened", ["alone"], indirect=True)
 def test_it_steps_by_mouse_and_by_keyboard_and_shows_what_the_live_one_shows(opened, walk):
     opened.shows(said(walk)[0])
-    for move in range(2 * NEW):
+    for move, step in enumerate([*range(2, NEW), *range(NEW - 2, -1, -1)]):
+        on = step == 2 + move
         if move % 2:
-            opened.press("Next")
+            opened.press("Next" if on else "Previous")
         else:
             opened.root.focus()
-            opened.page.keyboard.press("ArrowRight")
-        sentence, drawn = said(walk, step=(2 + move) % NEW)
+            opened.page.keyboard.press("ArrowRight" if on else "ArrowLeft")
+        sentence, drawn = said(walk, step=step)
         opened.shows(sentence)
         assert ImageChops.difference(opened.pixels(), drawn).getbbox() is None
     opened.root.get_by_role("switch").click()
@@ -184,7 +189,8 @@ def test_play_takes_a_second_a_step_and_more_for_those_who_want_less_motion(chro
     expect(opened.image).to_have_attribute("alt", re.compile("^step 1,"))
     opened.page.clock.pause_at(time.time() + 3600)
     slider = opened.root.get_by_role("slider")
-    for motion, pace, step in (("no-preference", 1000, 1), ("reduce", 2500, 2)):
+    opened.press("First")
+    for motion, pace, step in (("no-preference", 1000, 0), ("reduce", 2500, 1)):
         opened.page.emulate_media(reduced_motion=motion)
         opened.press("Play")
         opened.page.clock.run_for(pace - 100)
@@ -195,7 +201,7 @@ def test_play_takes_a_second_a_step_and_more_for_those_who_want_less_motion(chro
         opened.page.clock.run_for(10 * pace)
         assert slider.input_value() == str(step + 1), motion
     opened.page.clock.resume()
-    expect(opened.image).to_have_attribute("alt", re.compile("^step 3,"))
+    expect(opened.image).to_have_attribute("alt", re.compile("^step 2,"))
     opened.context.close()
 
 
@@ -240,7 +246,7 @@ def test_it_fits_a_narrow_window(opened):
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
     runs = [recorded(loop, prompt(5), Words()) for loop in (cached_loop, plain_loop)]
-    walk = kv.stepper(*runs, beside=True)
+    walk = kv.stepper(*runs, layer=0, beside=True)
     return walk.save(tmp_path_factory.mktemp("hostile") / "mine.html")
 
 
@@ -248,11 +254,11 @@ def hostile(tmp_path_factory):
 @pytest.mark.parametrize("opened", ["hostile"], indirect=True)
 def test_markup_in_a_prompt_is_text(opened, hostile):
     asked = json.loads(re.search(r'json">(.+?)</script>', hostile.read_text())[1])["answers"]
-    sentences = [message["sentence"] for message, _ in asked.values()]
+    sentences = [message["sentence"] for message, _ in asked.values() if "frame" in message]
     assert any(each in html.unescape(" ".join(sentences)) for each in HOSTILE[:3])
     for step in range(1, NEW):
         opened.press("Next")
-        opened.shows(asked[f'{{"frame":[true,0,0,{step}]}}'][0]["sentence"])
+        opened.shows(asked[f'{{"frame":[true,{opened.pair()},{step}]}}'][0]["sentence"])
         expect(opened.root.locator("script, b, img[src='x']")).to_have_count(0)
     assert opened.root.get_by_role("switch").count() == 0, "both are beside each other"
     assert opened.faults == [] and opened.elsewhere() == []
@@ -388,7 +394,9 @@ def test_every_link_leads_somewhere_and_none_to_a_notebook(built):
 def test_the_index_names_each_notebook_its_minutes_and_its_claim(built):
     index = (built / "index.html").read_text()
     assert '<a href="03-keep-the-horizontal-edges.html">03 Keep the horizontal edges</a>' in index
-    assert "20 minutes" in index and "Rows 6, 7, 8, ... become 6, 1, 1, ..." in index
+    nb = site.read(ROOT / "notebooks" / "03-keep-the-horizontal-edges.ipynb").cells[0].source
+    claim, minutes = re.search(r"^\*(.+)\*$", nb, re.M)[1], re.search(r"\d+ minutes", nb)[0]
+    assert f"edges</a>, {minutes}" in index and html.escape(claim) in index
     assert index.count("minutes") == index.count("<li>") == index.count(">solution<")
     assert 'src="data:image/png;base64,' in index
 

@@ -13,16 +13,18 @@ import pytest
 import squares
 import traitlets
 from matplotlib import pyplot
+from matplotlib.colors import to_rgb
 from PIL import Image
 from small import cached_loop, gemma3, llama, plain_loop, prompt
 
 import kvviz as kv
-from kvviz.drawing import layout, raster, style
+from kvviz.drawing import layout, marks, painting, raster, sentences, style
 from kvviz.drawing.layout import Room
 from kvviz.drawing.marks import find_cells
 from kvviz.drawing.picture import Picture
 from kvviz.drawing.sentences import describe
-from kvviz.widgets import frames
+from kvviz.recording.step import KEEP
+from kvviz.widgets import frames, pointing, zoom
 from kvviz.widgets.stepper import Stepper
 
 PROMPT, NEW = 5, 7
@@ -66,11 +68,21 @@ def plain(model):
 # --- state ----------------------------------------------------------------------------------
 
 
-def test_it_starts_at_the_first_step_layer_and_head_with_the_cache(model, cached, plain):
+def test_it_starts_at_the_first_step_with_the_cache_and_at_the_telling_head(model, cached, plain):
     walk = kv.stepper(cached, plain)
-    assert (walk.step, walk.layer, walk.head, walk.cached) == (0, 0, 0, True)
+    assert (walk.step, walk.cached) == (0, True)
+    assert (walk.layer, walk.head) == cached.choose_head()
     some = recorded(cached_loop, model, prompt(PROMPT), layers=[1, 2])
-    assert kv.stepper(some).layer == 1
+    other = recorded(plain_loop, model, prompt(PROMPT), layers=[2])
+    walk = kv.stepper(some, other)  # only what both kept
+    assert walk.layer == 2 and (2, walk.head) == some.choose_head([2])
+
+
+def test_given_a_layer_or_a_head_the_other_is_the_first(model, cached):
+    assert kv.stepper(cached, layer=2).head == 0
+    assert kv.stepper(cached, head=3).layer == 0
+    some = recorded(cached_loop, model, prompt(PROMPT), layers=[1, 2])
+    assert kv.stepper(some, head=3).layer == 1
 
 
 def test_setting_the_state_changes_sentence_and_frame(cached, plain):
@@ -438,14 +450,118 @@ def test_each_cell_is_where_the_browser_is_told_it_is(cached, plain, beside):
     json.dumps(message)
 
 
-def test_all_heads_are_boxes_of_one_picture(cached, plain):
+def test_every_head_has_a_picture_and_says_what_it_attends_to(cached, plain):
     walk = kv.stepper(cached, plain, step=3, layer=1, head=2)
-    message, (png,) = walk.answer({"heads": [False, 1, 3]})
-    boxes = np.array([box for box, _ in message["boxes"]])
-    assert png.startswith(b"\x89PNG") and len(boxes) == len(walk.runs[True][3].attention[1][0])
-    assert (boxes >= -1e-9).all() and (boxes[:, :2] + boxes[:, 2:] <= 1 + 1e-9).all()
-    assert all(said in message["sentence"] for _, said in message["boxes"])
-    json.dumps(message)
+    for is_cached, rows in ((True, 1), (False, PROMPT + 3)):
+        message, pictures = walk.answer({"heads": [is_cached, 1, 3]})
+        run = walk.runs[is_cached]
+        assert len(pictures) == len(message["sentences"]) == run[3].attention[1].shape[1]
+        for head, (png, says) in enumerate(zip(pictures, message["sentences"], strict=True)):
+            square = run[3].square(1, head)
+            assert says == sentences.describe_head(square)
+            image = np.asarray(Image.open(io.BytesIO(png)))
+            high, wide = (n / cells for n, cells in zip(image.shape, (rows, 8), strict=False))
+            for r, c in zip(*square.attention_cells()["ink"], strict=True):
+                shown = image[int((r + 0.3) * high), int((c + 0.3) * wide)]
+                assert np.abs(shown - 255 * style.ink(square.weights[r, c])).max() <= 1
+            assert image.shape[0] >= 40, "a single row is seen, too"
+        json.dumps(message)
     fault, _ = walk.answer({"heads": [False, 1, 99]})
     assert "step 99 could not be drawn" in fault["error"]
     assert walk.answer({"something": "else"}) is None
+
+
+def test_each_cell_of_an_edge_is_where_the_browser_is_told_it_is(cached, plain):
+    """In the picture's pixels, its colour is that of its role and of the state that is said."""
+    fills = {"written": "new"}
+    names = dict(zip(pointing.NUMBERS.values(), pointing.NUMBERS, strict=True))
+    for step in (0, 3):
+        walk = kv.stepper(cached, plain, step=step, layer=1, head=2, beside=True)
+        message, (png,) = walk.answer({"frame": [True, 1, 2, step]})
+        pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+        for cells, is_cached in zip(message["cells"], (False, True), strict=True):
+            (left, top, cell), (gap, thick) = cells["at"], cells["edge"]
+            near, far = -gap - 0.8 * thick, cells["span"] * cell + gap + 0.2 * thick
+            n_rows = len(cells["rows"])
+            for role, states in cells["states"].items():
+                assert len(states) == (PROMPT + step if role in ("keys", "values") else n_rows)
+                for n, state in enumerate(states):
+                    across = role in ("keys", "values")
+                    along = 0.2 * cell + cell * (n if across else cells["rows"][n])
+                    out = near if role in ("keys", "queries") else far
+                    x, y = (along, out) if across else (out, along)
+                    at = int(style.SHARPNESS * (top + y)), int(style.SHARPNESS * (left + x))
+                    state = names[state]
+                    color = style.fill(role, fills.get(state, state))
+                    right = 255 * np.array(to_rgb(color))
+                    assert np.abs(pixels[at] - right).max() <= 9, (role, n, state)
+            written = "written" if is_cached else "new"
+            assert names[cells["states"]["keys"][-1]] == written
+            assert cells["widths"] == dict.fromkeys(cells["states"], 22)
+            assert "numbers" not in cells, "the recording kept none"
+
+
+def test_the_first_numbers_of_what_was_kept_are_told(model):
+    run = recorded(cached_loop, model, prompt(PROMPT), keep=KEEP)
+    cells = kv.stepper(run, step=3)._frames.cells(True, 1, 5, 3)[0]
+    for role in ("keys", "values"):  # heads 3 to 5 read the second of two key/value heads
+        kept = getattr(run[3], role)[1][0, 1]
+        assert np.allclose(cells["numbers"][role], kept[:, :3], atol=0.0051)
+    for role in ("queries", "outputs"):
+        assert np.allclose(
+            cells["numbers"][role], getattr(run[3], role)[1][0, 5, :, :3], atol=0.0051
+        )
+    json.dumps(cells)
+
+
+# -- early steps are drawn larger ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def long(model):
+    with kv.record(model) as run:
+        cached_loop(model, prompt(PROMPT), 30)
+    with kv.record(model) as other:
+        plain_loop(model, prompt(PROMPT), 30)
+    return run, other
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_early_steps_are_larger_in_frames_of_one_size_and_columns_seldom_move(long, beside):
+    walk = kv.stepper(*long, beside=beside)
+    sizes, told = set(), []
+    for walk.step in range(30):
+        sizes.add(Image.open(io.BytesIO(walk.frame)).size)
+        told.append(walk._frames.cells(*walk._key)[0])
+    assert len(sizes) == 1
+    assert [cells["span"] for cells in told] == [12] * 8 + [24] * 12 + [34] * 10
+    places = {tuple(cells["at"]) for cells in told}
+    assert len(places) == 3, "two moves in thirty steps"
+    cell = [cells["at"][2] for cells in told]
+    assert cell[0] > 1.2 * cell[8] > 1.2 * cell[20]
+    walk.zooms = False
+    walk.step = 0
+    assert walk._frames.cells(*walk._key)[0]["span"] == 34
+    assert Image.open(io.BytesIO(walk.frame)).size in sizes
+
+
+@pytest.mark.parametrize("step", [0, 9, 29])
+def test_a_zoomed_frame_is_its_figure_drawn_the_slow_way_and_fits(long, step):
+    walk = kv.stepper(*long, step=step, beside=True)
+    squares = walk._frames.squares(*walk._key)
+    assert alike(walk.frame, Picture(walk._frames.make_figure(squares), "").png())
+    plan = walk._frames.plan(squares)
+    assert plan.span * plan.cell + 2 * plan.edge <= plan.panel_width - 2 * 75
+    whole = layout.plan(squares, walk._frames.room)
+    assert plan.span * plan.cell + 2 * plan.edge <= whole.span * whole.cell + 2 * whole.edge + 0.01
+
+
+def test_frames_of_a_batch_or_a_static_cache_are_pointed_at_where_they_are():
+    for made in (squares.static(), squares.window(), squares.padded()):
+        plan = zoom.plan_zoomed([made], Room(span=made.n_columns + 20, low=True))
+        figure = painting.make_figure(plan)
+        ax = figure.axes[0]
+        x, y = ax.transData.transform((0, 0))
+        told = zoom.find_first_cell(plan, 0)
+        assert np.allclose(told[:2], (x, figure.bbox.height - y), atol=0.6)
+        assert abs(told[2] - marks.measure_cell(ax)) < 0.01

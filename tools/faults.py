@@ -32,11 +32,20 @@ def row(fault, verdicts) -> str:
 
 def page(rights) -> str:
     """The whole page, checked against the right forge of each model."""
-    rows = [
-        row(fault, [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights])
+    found = [
+        [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights]
         for fault in GALLERY.values()
     ]
-    return TITLE + "".join(rows)
+    rows = [row(fault, each) for fault, each in zip(GALLERY.values(), found, strict=True)]
+    return TITLE + "".join(rows) + "\n" + count_right_texts(found)
+
+
+def count_right_texts(found) -> str:
+    """How many of the faults leave the tokens right, on each model."""
+    small, default = (sum(each[i].findings[0].passed for each in found) for i in range(2))
+    return (
+        f"Right tokens, wrong cache: {small} of {len(found)} (small model), {default} (default).\n"
+    )
 
 
 def rights(model, tokenizer) -> list[RightForge]:

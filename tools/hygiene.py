@@ -42,7 +42,7 @@ def check(path: Path) -> list[str]:
     faults = []
     if path.stat().st_size > MAX_BYTES:
         faults.append(f"{path.stat().st_size:,} bytes, over {MAX_BYTES:,}")
-    for rule in (_metadata, _order, _budget):
+    for rule in (_metadata, _order, _budget, _answers):
         faults += rule(nb, path)
     for number, cell in enumerate(nb.cells):
         rules = CODE_RULES if cell.cell_type == "code" else PROSE_RULES
@@ -79,6 +79,24 @@ def _budget(nb: NotebookNode, path: Path) -> Iterator[str]:
     for what, most in budget.items():
         if spent[what] > most:
             yield f"{spent[what]} {what}, at most {most}"
+
+
+def _answers(nb: NotebookNode, path: Path) -> Iterator[str]:
+    """A prediction's answer is folded: the output of a cell that follows the question."""
+    open_question = None
+    for number, cell in enumerate([*nb.cells, None]):
+        is_question = cell is not None and "**Predict" in cell.source
+        if (is_question or cell is None) and open_question is not None:
+            yield f"cell {open_question}: no output after this prediction is folded"
+        if cell is None:
+            return
+        folded = cell.metadata.get("jupyter", {}).get("outputs_hidden", False)
+        if is_question:
+            open_question = number
+        elif folded and not any("**Predict" in c.source for c in nb.cells[:number]):
+            yield f"cell {number}: its output is folded, but nothing was asked"
+        elif folded:
+            open_question = None
 
 
 def _words(cell: NotebookNode) -> int:

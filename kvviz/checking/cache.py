@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from kvviz.arguments import check_whole, describe
+from kvviz.checking.cache_picture import find_cache_mistake, find_cache_strip
 from kvviz.checking.causes import Cause
 from kvviz.checking.further import try_further
 from kvviz.checking.learner_code import own_lines
@@ -22,10 +23,12 @@ from kvviz.checking.stubs import is_stub, is_stub_error
 from kvviz.checking.time_limit import StillRunning, attempt_within
 from kvviz.checking.trial import Trial
 from kvviz.checking.verdict import Verdict
+from kvviz.checking.verdict_picture import describe_savings, make_drawer
 from kvviz.forge import Forge, KVCache
 
 NEEDED = ("get", "update", "reset")
 METHODS = ("get", "update", "positions", "rotate", "append", "mask", "attend", "forward")
+OPEN = ("positions", "forward")  # what can't be right, or a known mistake, while it's only `...`
 NOT_DONE = Cause("not done yet", "not done yet: replace the ... with your own lines")
 SECONDS, SECONDS_OF_A_MODEL = 20, 120  # after which a check ends, whatever your classes do
 
@@ -108,15 +111,19 @@ def judge_cache(right: RightForge, cache_class, forge_class) -> Verdict:
     trial = Trial(right, cache_class, forge_class)
     called = attempt_within(seconds, lambda: _judge(trial))
     if (error := called.error) is None:
-        return called.result
+        return called.result if called.result.passed else _with_picture(called.result, trial)
     if isinstance(error, StillRunning):
         return Verdict.from_cause(Cause("does not end", trial.tell(error)))
     if is_stub_error(error):
         return Verdict.from_cause(NOT_DONE)
     explained = attempt_within(seconds / 4, lambda: trial.explain(error)).result
-    return explained or Verdict.from_cause(
-        Cause("raised", trial.tell(error), lines=own_lines(error))
-    )
+    raised = Cause("raised", trial.tell(error), lines=own_lines(error))
+    return _with_picture(explained or Verdict.from_cause(raised), trial)
+
+
+def _with_picture(verdict: Verdict, trial: Trial) -> Verdict:
+    """A failing verdict with the step that went wrong."""
+    return replace(verdict, draw=make_drawer(find_cache_mistake, trial))
 
 
 def _judge(trial: Trial) -> Verdict:
@@ -129,5 +136,16 @@ def _judge(trial: Trial) -> Verdict:
         return Verdict.from_cause(Cause("raised", says, lines=needs))
     if own and all(map(is_stub, own)):
         return Verdict.from_cause(NOT_DONE)
+    if missing := [name for name in OPEN if is_stub(vars(trial.forge_class).get(name))]:
+        says = f"not done yet: replace the ... in `{missing[0]}`"
+        return Verdict.from_cause(Cause("not done yet", says))
     verdict = trial.judge()
-    return try_further(trial, verdict) if verdict.passed else verdict
+    if not verdict.passed:
+        return verdict
+    decode = trial.decode
+    verdict = replace(
+        verdict,
+        savings=describe_savings(decode.rows, trial.right.reference.n_prompt, len(decode.rows)),
+        draw=make_drawer(find_cache_strip, trial, decode),
+    )
+    return try_further(trial, verdict)

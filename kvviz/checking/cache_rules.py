@@ -27,15 +27,23 @@ def find_cause(
         run: steps that kept `SEEN`, in the order of the text.
         rotate, n_earlier, others, sequence: as in `LayerEvidence`.
     """
+    evidence = find_difference(run, reference, rotate, n_earlier, others, sequence)
+    return evidence and first_cause(RULES[evidence.first_difference], evidence)
+
+
+def find_difference(
+    run, reference: Reference, rotate=None, n_earlier: int = 0, others=None, sequence: int = 0
+) -> LayerEvidence | None:
+    """The layer and step in which something differs first; arguments as in `find_cause`."""
     more = rotate, n_earlier, others, sequence
     for gate in (10 * reference.gate, reference.gate):
-        for evidence in _layers(run, reference, gate, *more):
-            if difference := evidence.first_difference:
-                return first_cause(RULES[difference], evidence)
+        for evidence in walk_layers(run, reference, gate, *more):
+            if evidence.first_difference:
+                return evidence
     return None
 
 
-def _layers(run, reference, gate, rotate, n_earlier, others, sequence):
+def walk_layers(run, reference, gate, rotate=None, n_earlier=0, others=None, sequence=0):
     """Every layer of every step, as long as the text is the right one."""
     fed_before, text = 0, reference.whole.token_ids[sequence]
     more = reference, gate, rotate, n_earlier, others, sequence

@@ -100,6 +100,10 @@ ADVICE = {
     "written.",
     "cache not used": "Every call began without a past: pass the cache on to where keys and values "
     "are read.",
+    "no cache not handled": "Without a cache, positions start at 0, and nothing is read or "
+    "written. Wherever you use the cache, ask first whether it `is not None`.",
+    "empty cache not used": "An empty cache is a cache. `if cache:` asks whether it's true, and "
+    "one that holds nothing may be false: ask `if cache is not None:`.",
     "held miscounts": "`held` is how many tokens the cache holds: read it from the tensors.",
     "write never happens": "What attention returns must be in the slot at the next call, and come "
     "out of it: look at `update`, and at `get`.",
@@ -110,7 +114,8 @@ ADVICE = {
     "another, or the wrong column was read. A new token goes after all that are held.",
     "new token not appended": "The next step doesn't have it either: the longer keys and values "
     "were dropped.",
-    "past not appended": "`append` must return the past and then the new tokens.",
+    "past not appended": "What `get` returned must reach `block` as the past, and `append` must "
+    "return that past and then the new tokens.",
     "own key left out": "The token attended before it was appended. A token attends to itself too.",
     "wrong order": "A single query gives the same result: each key carries its position, and a sum "
     "has no order. A chunk of several queries doesn't, because its mask counts columns.",
@@ -119,7 +124,8 @@ ADVICE = {
     "keys apart from their values": "A key and its value belong in the same column: append both at "
     "the same end.",
     "one slot for all layers": "Keys differ from layer to layer: give each layer its own slot.",
-    "another layer's slot": "Keys differ from layer to layer: give each layer its own slot.",
+    "another layer's slot": "Keys differ from layer to layer: each layer has its own slot, and "
+    "reads and writes that one.",
     "keys of another layer": "Keys differ from layer to layer: read both from the same slot.",
     "values of another layer": "Values differ from layer to layer: read both from the same slot.",
     "another sequence's entry": "Each sequence of a batch has its own keys and values, in its own "
@@ -138,6 +144,8 @@ ADVICE = {
     "mask looks ahead": "A row sees its own position and those before it, and none after.",
     "mask from the top left": "The triangle belongs at the bottom right: the first new row sees "
     "everything held, and itself.",
+    "mask of another width": "Rows see everything that is held, too: a mask runs from where the "
+    "cache ends, pos_start, to pos_end, and has a column for each position before pos_end.",
     "mask with a hole": "A row may see every position that is held: a mask covers held and new.",
     "window nobody asked for": "The oldest tokens were dropped, or hidden. Every token is needed "
     "until the text ends.",

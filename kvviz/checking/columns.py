@@ -71,12 +71,12 @@ class Columns:
         return sorted({position for position in self.found if self.found.count(position) > 1})
 
 
-def match_columns(ours: Tensor, right: Tensor) -> Tensor:
+def match_columns(ours: Tensor, right: Tensor, within: float = CLOSE) -> Tensor:
     """(C, N) bool: which of `right`'s N columns each of our C columns equals."""
     if ours.shape[0] != right.shape[0] or ours.shape[2] != right.shape[2]:
         return torch.zeros(ours.shape[1], right.shape[1], dtype=torch.bool)
     a, b = (x.double().transpose(0, 1).flatten(1) for x in (ours, right))
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") <= CLOSE * b.norm(dim=1)
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist") <= within * b.norm(dim=1)
 
 
 def identify(matches: Tensor, preferred) -> list[int]:

@@ -12,12 +12,13 @@ from kvviz.forge import KVEntry
 from kvviz.words import pluralize
 
 CALLED = {
-    "__init__": "Your cache is made by calling its class with the number of layers.",
+    "__init__": "Your cache is made by calling its class with the number of layers: its "
+    "`__init__` takes n_layers.",
     "get": "`get` is called as get(layer), with the layer's number.",
     "update": "`update` is called as update(layer, entry), with the layer's number and one "
     "KVEntry of keys and values.",
     "reset": "`reset` is called without arguments.",
-    "positions": "`positions` is called as positions(t, held).",
+    "positions": "`positions` is called as positions(t, pos_start).",
     "mask": "`mask` is called as mask(t, pos_start, pos_end, device).",
     "append": "`append` is called as append(past, new), with two KVEntry; past may be None.",
     "attend": "`attend` is called as attend(layer, query, keys, values, mask).",
@@ -147,8 +148,9 @@ def return_problem(method, value, arguments=()):
         if type(value) in (tuple, list) and len(value) == 2 and isinstance(value[0], Tensor):
             return None
         return UNEXPECTED, f"attend returned {describe(value)}, expected (output, weights)", None
-    if method == "append" and parts(value) is None:
-        return UNEXPECTED, f"append returned {describe(value)}, expected a KVEntry", None
+    if method == "append" and (type(value) in (tuple, list) or parts(value) is None):
+        says = f"append returned {describe(value)}: return a KVEntry, KVEntry(keys, values)"
+        return UNEXPECTED, says, None
     if method == "append" and (lengths := [x.shape[2] for x in parts(value)])[0] != lengths[1]:
         says = (
             f"append returned {pluralize(lengths[0], 'key')} and {pluralize(lengths[1], 'value')}"
@@ -162,7 +164,8 @@ def return_problem(method, value, arguments=()):
             says = f"mask returned {describe(value)}, expected shape {expected}"
             return UNEXPECTED, says, None
     if method == "positions" and not isinstance(value, Tensor):
-        return UNEXPECTED, f"positions returned {describe(value)}, expected (t,) int64", None
+        says = f"positions returned {describe(value)}: return a tensor, (t,) int64"
+        return UNEXPECTED, says, None
     return None
 
 

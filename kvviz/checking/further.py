@@ -1,5 +1,7 @@
 """What is tried of a cache that is right so far: more tokens, two caches in turn, a batch of two.
 
+A forward of the learner's is tried without a cache too, and with an empty one that counts as false.
+
 Each trial returns the cause of what went wrong, or None.
 """
 
@@ -15,6 +17,7 @@ from kvviz.checking.right_forge import IN_TURN, Text
 from kvviz.checking.time_limit import attempt_inside
 from kvviz.checking.trial import rotates_on_read
 from kvviz.checking.verdict import Finding, Verdict
+from kvviz.forge import Forge
 
 
 def try_further(trial, verdict: Verdict) -> Verdict:
@@ -35,6 +38,8 @@ def try_further(trial, verdict: Verdict) -> Verdict:
         )
     says = f"tried with at most {trial.right.further.fed} tokens held, after another prompt "
     says += "of the same length, with two caches in turn, and with a batch of two"
+    if _has_own_forward(trial):
+        says += "; `forward` also without a cache, and with an empty one that counts as false"
     if verdict.findings[2].passed is None:
         says += "; forward never calls attend, so keys and values are not compared"
     return replace(verdict, remarks=(*verdict.remarks, says))
@@ -125,6 +130,43 @@ def _take_turns(trial, apart: bool) -> str | None:
     return None
 
 
+def _has_own_forward(trial) -> bool:
+    """Whether the learner wrote `forward`, which decides whether there is a cache."""
+    return trial.forge_class.forward is not Forge.forward
+
+
+def no_cache(trial) -> Cause | None:
+    """A forward of the learner's is called without a cache too, as it was before there was one."""
+    if not _has_own_forward(trial):
+        return None
+    trial.trace, trial.doing = None, ""
+    text, forge = trial.right.other, trial.right.build(trial.forge_class)
+    called = attempt_inside(forge, text.text.clone())
+    says = trial.tell(called.error) if called.error else "the logits differ"
+    if called.error or not _equal(called.result, text.reference.logits, text.reference.gate):
+        return Cause("no cache not handled", f"forward(ids): {says}")
+    return None
+
+
+def empty_cache_that_is_false(trial) -> Cause | None:
+    """A cache that is false while it holds nothing, as many a container is."""
+    if not _has_own_forward(trial):
+        return None
+    trial.trace, right = None, trial.right
+    is_filled = {"__bool__": lambda self: self.get(0) is not None}
+    kind = attempt_inside(type, "Empty", (trial.given_class,), is_filled).result
+    if kind is None:  # a class that can't be extended
+        return None
+    trial.doing = ""
+    cache, forge = kind(len(right.forge.layers)), right.build(trial.forge_class)
+    pieces = right.text.split(right.one_by_one, dim=1)
+    called = attempt_inside(lambda: torch.cat([forge(piece, cache) for piece in pieces], dim=1))
+    if called.error or not _equal(called.result, right.reference.logits, right.reference.gate):
+        says = trial.tell(called.error) if called.error else "the logits differ"
+        return Cause("empty cache not used", f"it counts as false, and {says}")
+    return None
+
+
 def _equal(ours, right, gate) -> bool:
     if not isinstance(ours, torch.Tensor) or ours.shape != right.shape:
         return False
@@ -136,4 +178,6 @@ TRIALS = {
     "an earlier prompt of the same length": as_long_before,
     "two caches in turn": two_caches,
     "a batch of two": batch_of_two,
+    "no cache": no_cache,
+    "an empty cache": empty_cache_that_is_false,
 }

@@ -8,6 +8,7 @@ or the decoder and the head by hand.
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import dataclass, field
 
 import torch
@@ -26,6 +27,7 @@ class Watch:
         logits: step -> pairs of rows of that step and their logits, (rows,) and (rows, vocabulary).
         hidden: step -> last hidden states of sequence 0, (fed, width).
         token_ids: step -> tokens of sequence 0 whose embeddings were fed; -1 for no token's.
+        calls, calls_by_library: how often the model ran, and how often `generate` ran it.
     """
 
     run: object
@@ -34,6 +36,7 @@ class Watch:
     hidden: dict[int, Tensor] = field(default_factory=dict)
     token_ids: dict[int, list[int]] = field(default_factory=dict)
     calls: int = 0
+    calls_by_library: int = 0
     is_inside: bool = False  # of a call of the whole model
 
     def __deepcopy__(self, memo):
@@ -81,8 +84,14 @@ class Watch:
         if self.max_calls is not None and self.calls >= self.max_calls:
             raise TimeLimitReached("it went on and on")
         self.calls += 1
+        self.calls_by_library += _is_called_by_library()
         if (embeds := kwargs.get("inputs_embeds")) is not None:
             self.token_ids[len(self.run)] = self._find_tokens(embeds[0].detach())
+
+    @property
+    def is_of_library(self) -> bool:
+        """Whether every call of the model came from the library's own loop."""
+        return 0 < self.calls == self.calls_by_library
 
     def _find_tokens(self, embeds):
         with torch.no_grad():
@@ -118,3 +127,13 @@ class Watch:
             return torch.arange(len(hidden))
         equal = (given[:, None] == hidden[None]).all(-1)
         return equal.long().argmax(-1) if bool(equal.any(-1).all()) else None
+
+
+def _is_called_by_library() -> bool:
+    """Whether one of the library's own generation loops is among the callers."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("transformers.generation"):
+            return True
+        frame = frame.f_back
+    return False

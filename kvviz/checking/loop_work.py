@@ -116,7 +116,17 @@ def list_remarks(loop: LoopEvidence) -> tuple[str, ...]:
             f"{pluralize(passes, 'pass', 'passes')} of the model for {loop.n_new} new tokens: "
             f"{pluralize(saved, 'pass', 'passes')} saved"
         )
-    return tuple(remarks)
+    return (*remarks, *_describe_repetition(loop))
+
+
+def _describe_repetition(loop: LoopEvidence) -> tuple[str, ...]:
+    """That the text repeats itself: equal values give the same blend wherever attention looks."""
+    text = loop.out[0]
+    new = text[loop.reference.n_prompt :].unique().numel()
+    if 2 * text.unique().numel() > text.numel():
+        return ()
+    what = "every new token is the same" if new == 1 else "the text repeats itself"
+    return (f"{what}, and equal tokens can hide a mistake: try another prompt",)
 
 
 def _needed(loop: LoopEvidence) -> int:

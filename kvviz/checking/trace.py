@@ -21,6 +21,7 @@ from kvviz.checking.contract import (
     output_problem,
     return_problem,
 )
+from kvviz.words import pluralize
 
 FORGE_METHODS = ("positions", "mask", "append", "attend")
 
@@ -96,6 +97,7 @@ class Trace:
         self.passes: list[Pass] = []
         self.rows: list[int] = []  # rows computed in each call
         self.problem: Cause | None = None  # the first thing returned that nobody could use
+        self.misfit: Cause | None = None  # a mask that covers other columns than there are
         self.failed = ""  # the method that raised, as it was called
         self._busy, self._got, self._stored, self._new = set(), {}, {}, None
         self._positions = None
@@ -204,6 +206,7 @@ class Trace:
             self.passes.append(Pass(self.calls))
         elif layer in self.passes[-1].kept["queries"]:
             self.passes.append(Pass(self.calls))
+        self._note_mask(layer, mask, keys.shape[2])
         now, was_read = self.passes[-1], layer in self._got
         past = self._got.pop(layer, None)
         now.was_read = now.was_read or was_read
@@ -220,6 +223,14 @@ class Trace:
         if self._new is not None:
             now.news[layer] = self._new
         self._new = None
+
+    def _note_mask(self, layer, mask, n_columns):
+        """Keep a mask that covers other columns than attention has: only asked if it raises."""
+        if isinstance(mask, torch.Tensor) and mask.shape[-1] not in (1, n_columns):
+            rows, columns = (1, *mask.shape)[-2:]
+            says = f"step {self.calls}: the mask is {rows} x {columns}, where attention has "
+            says += pluralize(n_columns, "column")
+            self.misfit = Cause("mask of another width", says, self.calls, layer)
 
     def _after(self, name, result, *args, **kwargs):
         if name == "positions":

@@ -19,7 +19,7 @@ from kvviz.checking.compare import (
     compare_tokens,
     compare_work,
 )
-from kvviz.checking.contract import CALLED, parts
+from kvviz.checking.contract import CALLED, UNEXPECTED, parts
 from kvviz.checking.learner_code import own_lines
 from kvviz.checking.probe import probe_cache
 from kvviz.checking.stubs import shorten
@@ -78,6 +78,7 @@ class Trial:
         self.trace, self.given_class = None, cache_class
         self.cache_class = watched_class(cache_class, self)
         self.feedings: list[Feeding] = []
+        self.decode: Feeding | None = None  # the text fed as a prompt and single tokens
         self.left: dict[int, object] = {}  # layer -> what was held after a reset
         self.doing = ""
 
@@ -130,7 +131,7 @@ class Trial:
     def judge(self) -> Verdict:
         """Feed the text both ways and compare everything; a mistake in the classes may raise."""
         right, reference = self.right, self.right.reference
-        decode = self.feed_after_reset(right.one_by_one)
+        decode = self.decode = self.feed_after_reset(right.one_by_one)
         chunks = self.feed_after_reset(right.in_chunks, "in chunks")
         logits = compare_logits(decode.by_call(), reference)
         entries = compare_entries(decode.passes, reference)
@@ -201,6 +202,8 @@ class Trial:
         """An error may only follow from a mistake before it: then that is the cause."""
         lines, says = shorten(own_lines(error)), self.tell(error)
         cause = attempt_inside(self.earlier_mistake).result
+        if cause is None and self.trace and self.trace.failed.startswith("attend"):
+            cause = self.trace.misfit
         if cause is not None and cause.name == UNKNOWN and lines:
             raised = Cause("raised", says, lines=f"{lines}\nBefore that, {cause.says}")
             return Verdict.from_cause(raised)
@@ -208,10 +211,12 @@ class Trial:
             name = self.trace.failed.partition("(")[0] if self.trace else ""
             if self.doing == MAKING:
                 name = "__init__"
+                if isinstance(error, TypeError) and not lines:
+                    says = f"`__init__` must take n_layers: {says}"
             lines = "\n".join(filter(None, (lines or CALLED.get(name, ""), self.hint(name, error))))
             return Verdict.from_cause(Cause("raised", says, lines=lines))
-        if isinstance(error, Unusable):
-            return Verdict.from_cause(cause)
+        if isinstance(error, Unusable) or (cause.name == UNEXPECTED and not lines):
+            return Verdict.from_cause(cause)  # our own line raised, and it says less
         more = f"{lines}\n" if lines else ""
         return Verdict.from_cause(cause, advice=f"{cause.advice}\nThen {says}\n{more}".rstrip())
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kvviz.checking.causes import Cause
 
@@ -32,6 +34,8 @@ class Verdict:
         remarks: worth knowing, but no mistake.
         gaps: what was compared -> largest difference, relative to the largest number.
         step, layer, position: where the first difference is; None where that means nothing.
+        savings: the rows that were computed beside those of a loop without a cache, if passed.
+        draw: gives the picture when it is asked for; None where there is nothing to draw.
 
     >>> verdict = kv.check_cache(kv.faults.GALLERY["written twice"].cache_class)
     >>> verdict.passed, verdict.cause, verdict.step
@@ -48,6 +52,8 @@ class Verdict:
     step: int | None = None
     layer: int | None = None
     position: int | None = None
+    savings: str = ""
+    draw: Callable | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_cause(cls, cause: Cause, **rest) -> Verdict:
@@ -60,6 +66,16 @@ class Verdict:
     def mark(self) -> str:
         """✓ passed, ✗ failed, · not written yet."""
         return "·" if self.cause == "not done yet" else _MARK[self.passed]
+
+    @cached_property
+    def picture(self):
+        """The step that went wrong beside the right one, its flaws marked; if passed, the first
+        steps. None where nothing was seen. A `Picture`, drawn when it is first asked for.
+
+        >>> kv.check_cache(kv.faults.GALLERY["written twice"].cache_class).picture
+        yours: step 1, layer 0, head ...: 8 columns, 1 row; column 6 holds '10', expected '17'; ...
+        """
+        return None if self.draw is None else self.draw()
 
     def __repr__(self):
         width = max((len(finding.name) for finding in self.findings), default=0)
@@ -81,4 +97,7 @@ class Verdict:
             parts.append(f"<{shape}>{html.escape(self.advice)}</{shape}>")
         parts.append(f"<table>{rows}</table>" if rows else "")
         parts += [f"<p>Note: {html.escape(remark)}</p>" for remark in self.remarks]
+        if self.picture is not None:
+            parts.append(f"<p>{self.picture.html}</p>")
+        parts.append(f"<p>{html.escape(self.savings)}.</p>" if self.savings else "")
         return "".join(parts)

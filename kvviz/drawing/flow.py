@@ -6,7 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Polygon
 
-from kvviz.drawing import flow_layer, fonts, legend, marks, sentences, style
+from kvviz.count import in_units
+from kvviz.drawing import flow_layer, fonts, legend, marks, style
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.figures import pick_square
 from kvviz.drawing.flow_facts import Flow, describe_flow, read_flow, summarize_slots
@@ -113,7 +114,7 @@ def _paint_stack(ax: Axes, flow: Flow, y: float, pitch: float) -> float:
 
 
 def _name_token(token: str) -> str:
-    return fonts.make_label(token, bold=True, size=style.LABEL, width=80)[0]
+    return fonts.make_label(token, bold=True, size=style.LABEL, width=66)[0]
 
 
 def _draw_chip(ax: Axes, words: str, top: float, note: str) -> float:
@@ -221,10 +222,8 @@ def _name_slots(ax: Axes, flow: Flow, top: float, bottom: float) -> None:
     for k, role in enumerate(("keys", "values")):
         x = SLOTS + (SLOT + 8) * k
         write(ax, x, top - 10, role, bold=True, color=style.ROLES[role], gid=f"slots:{role}")
-    held = sentences.describe_held(flow.square)
-    write(
-        ax, SLOTS, top - 26, f"the cache, {held}" if held else "the cache", bold=True, gid="cache"
-    )
+    held = f"the cache, {in_units(flow.square.bytes)}" if flow.square.bytes else "the cache"
+    write(ax, SLOTS, top - 26, held, bold=True, gid="cache")
 
 
 def _sides(box) -> list:

@@ -124,7 +124,7 @@ def describe_flow(flow: Flow, start: int = 0) -> str:
         describe_open(flow),
         sentences.describe_left_out(square, start),
         sentences.describe_doubt(square),
-        f"the cache holds {held}" if (held := sentences.describe_held(square)) else "",
+        sentences.describe_held(square),
         describe_following(flow),
     ]
     return f"{', '.join(where)}: {'; '.join(filter(None, clauses))}"
@@ -133,28 +133,32 @@ def describe_flow(flow: Flow, start: int = 0) -> str:
 def count_slots(flow: Flow) -> Counter[tuple[int, int, int]]:
     """How many layers read, recompute and newly write how many keys: {(read, again, new): n}."""
     each: Counter = Counter()
-    for slot in filter(None, flow.slots):
-        n = Counter(slot[0])
-        each[n["read"] + n["earlier"], n["recomputed"], n["new"]] += 1
+    for slot, is_kept in zip(flow.slots, flow.kept, strict=True):
+        if slot and (is_kept or not any(flow.kept)):
+            n = Counter(slot[0])
+            each[n["read"] + n["earlier"], n["recomputed"], n["new"]] += 1
     return each
 
 
 def describe_slots(flow: Flow) -> str:
     """What the layers read from their slots and write to them."""
-    counts = count_slots(flow)
-    (read, again, new), n = counts.most_common(1)[0]
-    every = "in each layer" if n == len(flow.slots) else f"in {n} of {len(flow.slots)} layers"
-    if not flow.square.cached:
-        computed = f"{pluralize(again + new, 'key')} and as many values are computed"
-        computed += f", {again} of them recomputed" if again else ""
-        return f"no cache: {every}, {computed}, and none is kept"
-    written = f"{pluralize(again + new, 'column')} {'is' if again + new == 1 else 'are'} written"
-    if read:
+    counts = count_slots(flow).most_common()
+    words = "; ".join(_describe_slot(*work, n, len(flow.slots), flow.kept) for work, n in counts)
+    return words if any(flow.kept) else f"no cache: {words}, and none is kept"
+
+
+def _describe_slot(read: int, again: int, new: int, n: int, of: int, kept: list[bool]) -> str:
+    every = "in each layer" if n == of else f"in {n} of {of} layers"
+    made = again + new
+    if not any(kept):
+        words = f"{every}, {pluralize(made, 'key')} and as many values are computed"
+    elif read:
         were = "is" if read == 1 else "are"
-        written = (
-            f"{pluralize(read, 'column')} {were} read from the cache and {again + new} written"
+        words = (
+            f"{every}, {pluralize(read, 'column')} {were} read from the cache and {made} written"
         )
-    words = f"{every}, {written}"
+    else:
+        words = f"{every}, {pluralize(made, 'column')} {'is' if made == 1 else 'are'} written"
     return f"{words}, {again} of them recomputed" if again else words
 
 

@@ -201,7 +201,7 @@ def _note_work(ax: Axes, flow: Flow, plan: Plan, x: float, y: float) -> None:
     n_new = count_written(square.column_states)
     kinds = [(("read", "earlier"), f"{n_read} read from the cache")]
     again = f", {again} of them recomputed" if (again := square.tally["recomputed"]) else ""
-    verb = "written" if square.cached else "computed"
+    verb = "written" if flow.kept[square.layer] else "computed"
     kinds += [(("new", "recomputed"), f"{n_new} {verb}{again}")]
     down = y + 6
     for kind, words in kinds:

@@ -17,7 +17,7 @@ from kvviz.drawing.square_drawing import get_thickness
 from kvviz.recording.square import Square
 from kvviz.words import pluralize
 
-WIDEST, TALLEST, COMFORTABLE = 980, 1080, 560  # pixels
+WIDEST, TALLEST, COMFORTABLE = 900, 1080, 560  # pixels
 MOST_ABOVE = 76  # pixels for the tokens over the keys
 LARGEST, SMALLEST = 20, 8  # pixels of a cell
 GAP, GAP_NAMED = 10, 24  # pixels between a head and the edges around it

@@ -146,14 +146,14 @@ def plan(
     *,
     titles: Sequence[str | None] | None = None,
     strip: int = 0,
-    note: str = "",
+    said: Sequence[str] = (),
 ) -> Plan:
     """Lay out squares beside each other, over one legend.
 
     Args:
         titles: one for each square; by default, what the square shows.
         strip: how many small squares go in a line; 0 for full-size squares side by side.
-        note: replaces the numbers under the title.
+        said: for each square, what is said in place of the numbers under its title.
 
     Raises:
         ValueError: the room's span is smaller than the number of columns.
@@ -170,7 +170,9 @@ def plan(
             square=square.crop(start + span),
             title=(titles and titles[i]) or notes.write_title(square, short=small),
             notes=tuple(
-                notes.write_notes(square, start, start + span, empty.panel_width, small, note)
+                notes.write_notes(
+                    square, start, start + span, empty.panel_width, small, said[i] if said else ""
+                )
             ),
             named=not small or i % across == 0,
         )

@@ -67,6 +67,9 @@ def draw_swatch(ax: Axes, state: str, x: float, y: float) -> list:
         "not kept": (style.FIRST_INK, None, None, None),
         "to come": (style.TO_COME, style.LINE, None, None),
         "empty": (style.PAPER, style.LINE, None, None),
+        "missing": (style.PAPER, style.ALARM, None, [marks.DASH]),
+        "wrong": (style.PAPER, style.ALARM, None, None),
+        "extra": (style.PAPER, style.ALARM, None, None),
         "ink": (style.ink(np.linspace(0, 1, 6)), None, None, None),
     }.get(state, (style.fill("keys", state), None, None, None))
     spots, wide = [x], SWATCH
@@ -80,7 +83,8 @@ def draw_swatch(ax: Axes, state: str, x: float, y: float) -> list:
         linestyles="solid" if dash is None else dash,
         hatch=hatch,
     )
-    mark = marks.make_mark("keys", state, [x + SWATCH / 2], [y + SWATCH / 2], SWATCH)
+    make = marks.make_flaw if state in style.FLAWS else marks.make_mark
+    mark = make("keys", state, [x + SWATCH / 2], [y + SWATCH / 2], SWATCH)
     for artist in (box, *mark):
         artist.set_gid(f"legend:{state}")
     return marks.add(ax, [box, *mark])

@@ -157,11 +157,10 @@ def make_mark(role: str, state: str, x, y, size: float = 1.0) -> list[PathCollec
     around = np.linspace(0, 2 * np.pi, 17)[:-1]
     dot = 0.11 * np.c_[np.cos(around), np.sin(around)]
     bar, dash = np.array([[-0.26, 0.2], [0.26, 0.2], [0.26, 0.3], [-0.26, 0.3]]), _make_bar(0.13)
-    turn = np.array([[1, 1], [-1, 1]]) * 2**-0.5
     shapes, color = {
         "recomputed": ([dot], style.PAPER),
         "earlier": ([bar], style.ROLES[role]),
-        "dropped": ([1.4 * dash @ turn, 1.4 * dash @ turn.T], style.FAINT),
+        "dropped": ([1.4 * dash @ _TURN, 1.4 * dash @ _TURN.T], style.FAINT),
         "pad": ([dash], style.FAINT),
     }.get(state, ([], None))
     if not shapes:
@@ -180,3 +179,26 @@ def make_dashes(lines, gid: str) -> LineCollection:
     return LineCollection(
         lines, colors="#c0c0ca", linewidths=0.6, linestyles=[DASH], zorder=0.9, gid=gid
     )
+
+
+def make_flaw(role: str, kind: str, x, y, size: float = 1.0) -> list[Collection]:
+    """A cross ("wrong") or a plus ("extra") on paper, centred on each x, y; `size` in cells."""
+    shape = {"wrong": _make_plus(0.32) @ _TURN, "extra": _make_plus(0.27)}.get(kind)
+    if shape is None:
+        return []
+    middles, half = np.c_[x, y][:, None], 0.36 * size
+    ground = half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) + middles
+    path = Path.make_compound_path_from_polys(size * shape + middles)
+    gid = f"{role}:{kind}:mark"
+    return [
+        PolyCollection(ground, facecolors=style.PAPER, linewidths=0, zorder=2.1, gid=gid),
+        PathCollection([path], facecolors=style.ALARM, linewidths=0, zorder=2.2, gid=gid),
+    ]
+
+
+def _make_plus(long: float, thin: float = 0.065) -> np.ndarray:
+    side = [(-thin, -long), (thin, -long), (thin, -thin), (long, -thin), (long, thin), (thin, thin)]
+    return np.array([*side, *((-x, -y) for x, y in side)])
+
+
+_TURN = np.array([[1, 1], [-1, 1]]) * 2**-0.5

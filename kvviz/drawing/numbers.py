@@ -192,9 +192,9 @@ def _write_first(ax: Axes, numbers: Numbers, x: float, top: float, row: float, e
 
 
 def _write_rounded(number: float) -> str:
-    if abs(number) >= 1000 or 0 < abs(number) < 0.005:
+    if abs(number) >= 1000:
         return write_number(float(f"{number:.2g}")).replace("-", "−")
-    return f"{number:.2f}".replace("-", "−")
+    return f"{round(float(number), 2) + 0.0:.2f}".replace("-", "−")  # + 0.0: no minus before 0.00
 
 
 def _draw_scale(ax: Axes, limit: float, x: float, y: float) -> None:

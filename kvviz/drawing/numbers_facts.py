@@ -61,7 +61,7 @@ def read_numbers(run, square: Square, kind: str, head: int) -> Numbers:
             f"head {head}: layer {square.layer} has heads 0 to {most - 1} in this recording"
         )
     kv_head = head * kept.shape[1] // most if per_column else None
-    columns, texts, states = _list_columns(step, square, kind)
+    columns, texts, states = _list_columns(square, kind)
     own = head if kv_head is None else kv_head
     numbers = kept[square.sequence, own].numpy()
     at = _locate(step, square, kind, columns)
@@ -101,7 +101,7 @@ def _list_kept(step, layer: int, kinds) -> list:
     return [step.kept[kind][layer] for kind in kinds if layer in step.kept.get(kind, {})]
 
 
-def _list_columns(step, square: Square, kind: str) -> tuple[list[int], list[str], list[str]]:
+def _list_columns(square: Square, kind: str) -> tuple[list[int], list[str], list[str]]:
     """Position, text and state of each column that is drawn: none that is padding or empty."""
     if kind in ("queries", "outputs"):
         rows = square.real_rows
@@ -113,12 +113,7 @@ def _list_columns(step, square: Square, kind: str) -> tuple[list[int], list[str]
     states = square.states_of(kind)
     moved = kind == "values" and square.value_tokens is not None
     texts = square.value_tokens if moved else square.tokens
-    seen = set(step.column_positions(square.layer).tolist())
-    shown = [
-        j
-        for j, state in enumerate(states)
-        if j in seen and state not in ("pad", "empty", "dropped")
-    ]
+    shown = [j for j, state in enumerate(states) if state not in ("pad", "empty", "dropped")]
     return shown, [texts[j] for j in shown], [states[j] for j in shown]
 
 

@@ -50,7 +50,7 @@ def draw_overlay(
     difference = _describe_difference(before, after, compared)
     title = f"Step {steps[1]} over step {steps[0]}"
     with style.scope():
-        plan = layout.plan([_mark_same(after, n, compared)], titles=[title], note=difference)
+        plan = layout.plan([_mark_same(after, n, compared)], titles=[title], said=[difference])
         figure = painting.make_figure(plan, veil=_list_pale(after, n, compared))
     return Picture(figure, f"{title}, layer {after.layer}, head {head}: {difference}")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from kvviz.drawing import labels, layout, legend, marks, square_drawing, style
+from kvviz.drawing import labels, layout, legend, square_drawing, style
 from kvviz.drawing.layout import Panel, Plan
 from kvviz.drawing.marks import Canvas, write
 from kvviz.recording.square import Square
@@ -87,13 +86,3 @@ def _write_corners(ax: Canvas, plan: Plan, square: Square) -> None:
     for k, line in enumerate(words):
         y = (12 + 14 * k) / cell - top
         write(ax, -9 / cell, y, line, size=style.SMALL, ha="right", color=style.QUIET)
-
-
-def find_first_cell(ax: Axes) -> list[float]:
-    """Left, top and width of a square's first cell, in pixels as displayed."""
-    ax.apply_aspect()
-    figure = ax.get_figure()
-    scale = style.PIXELS / figure.dpi
-    x, y = ax.transData.transform((0, 0)) * scale
-    height = figure.get_figheight() * style.PIXELS
-    return [round(float(number), 2) for number in (x, height - y, marks.measure_cell(ax))]

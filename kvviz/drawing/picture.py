@@ -74,6 +74,11 @@ class Picture:
         """
         return files.write_whole(files.to_path(path, ".png"), self.png())
 
+    @property
+    def html(self) -> str:
+        """The picture as an `<img>`, with its sentence as alt text."""
+        return tag("png", self.png(), self.sentence, self.width)[0]
+
     def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
         image, data = tag("png", self.png(), self.sentence, self.width)
         shown = {"image/png": {"width": self.width, "height": self.height}}

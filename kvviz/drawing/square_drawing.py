@@ -112,10 +112,10 @@ def draw_later(
     ax: Canvas, square: Square, *, span: int, start: int = 0, gap: float = GAP, top: int = 0
 ) -> list:
     """Draw a pale ground where the columns and rows of later steps will go."""
-    n = square.n_filled - start
+    n = max(0, square.n_filled - start)
     if n >= span:
         return []
-    drawn, cell = square.n_columns - start, measure_cell(ax)
+    drawn, cell = max(0, square.n_columns - start), measure_cell(ax)
     gap, thick = gap / cell, get_thickness(cell)
     corner = np.array([[n, top], [span, top], [span, span], [0, span], [0, n], [n, n]])
     strips = make_boxes(drawn, [top - gap - thick, span + gap], span - drawn, thick)

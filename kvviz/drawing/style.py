@@ -46,7 +46,11 @@ STATES = {
     "pad": "padding",
     "ink": "share of attention",
     "to come": "still to come",
+    "wrong": "wrong",
+    "extra": "too many",
+    "missing": "missing",
 }
+FLAWS = ("wrong", "extra", "missing")  # drawn over a cell, whatever its state
 
 # Curves differ in dash and marker, too.
 SERIES = (

@@ -1,13 +1,18 @@
 """Checks for the exercises. Each runs the learner's own function and never shows the answer.
 
-They may import `kvviz.checking`, `kvviz.recording` and the top-level modules.
+They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top-level modules.
 """
 
-from kvviz.exercises.caches import causal_mask, chunked_prefill
+from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
 from kvviz.exercises.costs import prediction, price
-from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, is_rounding
+from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
-from kvviz.exercises.loops import describe, plain_loop, positions, reusable
+from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.reuse import reusable
+from kvviz.exercises.rounding import is_rounding
+from kvviz.exercises.scoring import score_last_row
+from kvviz.exercises.turns import two_turns
 
-__all__ = ["Feedback", "X", "Y", "Z", "causal_mask", "chunked_prefill", "describe", "diagnose"]
-__all__ += ["fixed", "is_rounding", "plain_loop", "positions", "prediction", "price", "reusable"]
+__all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
+__all__ += ["diagnose", "fixed", "forward", "is_rounding", "prediction", "price", "repair"]
+__all__ += ["reusable", "score_last_row", "share_used", "two_turns"]

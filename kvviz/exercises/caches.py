@@ -1,19 +1,61 @@
-"""Notebook 04: the mask, and a prompt in chunks."""
+"""Notebook 04: the cache, the forward pass that uses it, the mask, and a prompt in chunks."""
 
 from __future__ import annotations
 
 import torch
 
-from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_answer
+from kvviz.checking.cache import check_cache
+from kvviz.checking.contract import parts
+from kvviz.checking.verdict import Verdict
+from kvviz.exercises.answers import to_bools, to_tensor
+from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_answer, with_hints
 from kvviz.words import pluralize
 
 
+@with_hints(
+    "Nothing is appended here. What is the simplest thing that holds one entry for each layer, and "
+    "None until there is one?",
+    "A list, [None] * n_layers. `get` reads one of its places, `update` replaces it, and `reset` "
+    "makes a new list.",
+)
+def cache(cache_class) -> Verdict:
+    """Notebook 04: a class with `get`, `update` and `reset`, as `check_cache` judges it.
+
+    >>> kv.exercises.cache(kv.faults.stale_cache.cache_class).verdict.cause
+    'stale cache'
+    """
+    return check_cache(cache_class)
+
+
+@with_hints(
+    "Follow one call: where does it start, and where does it end? What do the rotation and the "
+    "mask need to know? And then, in each layer: what is read, what runs, what is written?",
+    "It starts at cache.held, or at 0 without a cache, and ends t later. In each layer, the past "
+    "is cache.get(layer); self.block hands back x and the longer entry; cache.update puts that "
+    "entry into the slot.",
+)
+def forward(forge_class) -> Verdict:
+    """Notebook 04: a `Forge` with its own `positions` and `forward`, as `check_cache` judges it.
+
+    >>> kv.exercises.forward(kv.Forge).passed
+    True
+    """
+    return check_cache(forge_class=forge_class)
+
+
+@with_hints(
+    "Write down the positions of the rows, and those of the columns. Which columns may the row at "
+    "position 4 see?",
+    "The columns are at torch.arange(pos_end), the rows at torch.arange(pos_start, pos_end). Stand "
+    "the rows upright with [:, None], and compare the two: that gives (t, pos_end).",
+)
 def causal_mask(function) -> Feedback:
     """Notebook 04: `causal_mask(t, pos_start, pos_end)`, True where a row may see a column.
 
     >>> kv.exercises.causal_mask(kv.causal_mask)
     ✓ passed: right for a prompt, for 3 rows with 4 held, for 2 with 3 held, and for a single row
     """
+    only_bools = True
     for t, start in ((6, 0), (3, 4), (2, 3), (1, 6), (1, 0)):
         end = start + t
         answer, problem = run_answer(function, t, start, end)
@@ -22,14 +64,23 @@ def causal_mask(function) -> Feedback:
         if problem:
             return problem
         found = f"{pluralize(t, 'row')} with {start} held"
-        shape = tuple(getattr(answer, "shape", ()))
+        given = to_tensor(answer)
+        shape = () if given is None else tuple(given.shape)
         if shape == (t, t) and start:
             return reject(
                 f"{found}: your mask is {t} x {t}, but the keys held need columns too: {t} x {end}."
             )
-        if shape != (t, end) or answer.dtype != torch.bool:
-            got = f"{shape}, {answer.dtype}" if shape else type(answer).__name__
-            return reject(f"{found}: expected a bool tensor of shape ({t}, {end}), but got {got}")
+        kind, answer = type(answer).__name__, to_bools(answer, (t, end))
+        if answer is None and given is not None and bool((given == -torch.inf).any()):
+            return reject(
+                f"{found}: 0 and -inf are what a mask adds to the scores. Return True where a row "
+                "may see a column, and False where it may not."
+            )
+        if answer is None:
+            got = "other numbers than 0 and 1" if shape == (t, end) else f"shape {shape}"
+            got = got if given is not None else kind
+            return reject(f"{found}: expected True or False, shape ({t}, {end}), but got {got}")
+        only_bools = only_bools and kind == "Tensor" and given.dtype == torch.bool
         rows, columns = torch.arange(start, end)[:, None], torch.arange(end)
         right = columns <= rows
         if torch.equal(answer, right):
@@ -50,11 +101,17 @@ def causal_mask(function) -> Feedback:
             f"{found}: you say that row {row}, at position {start + row}, {may} see position "
             f"{column}. Compare the two positions."
         )
+    more = "" if only_bools else ". The forge needs a tensor of booleans: add .bool()"
     return accept(
-        "right for a prompt, for 3 rows with 4 held, for 2 with 3 held, and for a single row"
+        f"right for a prompt, for 3 rows with 4 held, for 2 with 3 held, and for a single row{more}"
     )
 
 
+@with_hints(
+    "What one chunk leaves in the cache, the next one needs. So when is the cache made?",
+    "ids.split(sizes, dim=1) gives the chunks. Feed each of them with the same cache, keep the "
+    "logits that come back, and join them along dim 1.",
+)
 def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
     """Notebook 04: `prefill_in_chunks(forge, ids, sizes)` returns all rows' logits and the cache.
 
@@ -69,11 +126,13 @@ def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
         return reject("the forge ran, but your function returned nothing: return logits and cache")
     if problem:
         return problem
+    answer = tuple(answer) if isinstance(answer, list) else answer
     if isinstance(answer, tuple) and len(answer) == 2 and hasattr(answer[0], "get"):
         return reject("return the logits first and the cache second")
     if not (isinstance(answer, tuple) and len(answer) == 2 and hasattr(answer[1], "get")):
         return reject("return two things: the logits of every row, and the cache")
-    logits, cache = answer
+    logits, held_by = answer
+    logits = to_tensor(logits)
     if not isinstance(logits, torch.Tensor):
         return reject("return the logits as one tensor: join the chunks' logits along dim 1")
     if run.rows == [ids.shape[1]]:
@@ -102,7 +161,8 @@ def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
         )
     if not (logits - right).abs().max() <= 1e-5 * right.abs().max():
         return reject("the logits differ from those of one pass: are the chunks in order?")
-    held = cache.get(0).keys.shape[2] if cache.get(0) is not None else 0
+    entry = parts(held_by.get(0))
+    held = 0 if entry is None else entry[0].shape[2]
     if held != ids.shape[1]:
         return reject(f"the cache you return holds {held} tokens, but {ids.shape[1]} were fed")
     return accept(

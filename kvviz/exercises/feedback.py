@@ -7,6 +7,7 @@ import html
 from dataclasses import dataclass, replace
 
 from kvviz.checking.learner_code import is_unwritten, own_frames
+from kvviz.checking.verdict import Verdict
 
 _MARK = {"passed": "✓", "not done yet": "·", "not right yet": "✗"}
 
@@ -18,7 +19,7 @@ class Feedback:
     `hints` are two, a small one and a larger one, and a notebook folds them. `picture` is None or
     shows the learner's own run.
 
-    >>> kv.exercises.positions(lambda p, n: 23_900).state
+    >>> kv.exercises.share_used(lambda p, n: 1 / n).state
     'not right yet'
     """
 
@@ -39,6 +40,37 @@ class Feedback:
         said = f"<p><strong>{_MARK[self.state]} {self.state}</strong>: {message}</p>"
         picture = "" if self.picture is None else self.picture._repr_mimebundle_()[0]["text/html"]
         return said + _fold(self.hints) + picture
+
+
+@dataclass(frozen=True)
+class Hinted:
+    """The verdict of `check` or `check_cache` on an exercise, with its hints folded below.
+
+    >>> kv.exercises.cache(kv.KVCache).passed
+    True
+    """
+
+    verdict: Verdict
+    hints: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict.passed
+
+    @property
+    def state(self) -> str:
+        names = {mark: state for state, mark in _MARK.items()}
+        return names[self.verdict.mark]
+
+    @property
+    def message(self) -> str:
+        return self.verdict.headline
+
+    def __repr__(self):
+        return repr(self.verdict)
+
+    def _repr_html_(self):
+        return self.verdict._repr_html_() + _fold(self.hints)
 
 
 def _fold(hints: tuple[str, ...]) -> str:
@@ -77,8 +109,10 @@ def with_hints(*hints: str):
 
     def decorate(check):
         @functools.wraps(check)
-        def checked(*args, **kwargs) -> Feedback:
+        def checked(*args, **kwargs) -> Feedback | Hinted:
             feedback = check(*args, **kwargs)
+            if isinstance(feedback, Verdict):
+                feedback = Hinted(feedback)
             return feedback if feedback.passed else replace(feedback, hints=hints)
 
         return checked

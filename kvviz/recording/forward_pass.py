@@ -48,6 +48,7 @@ class ForwardPass:
         self.rows: dict[int, int] = {}
         self.columns: dict[int, int] = {}
         self.kv_heads: dict[int, int] = {}
+        self.widths: dict[int, list[int]] = {}
         self.kept: dict[str, dict[int, torch.Tensor]] = {}
         self.gaps: dict[int, float] = {}
         self._masks: dict[tuple, tuple] = {}
@@ -68,6 +69,7 @@ class ForwardPass:
         self._guard.check_columns(layer, key.shape[-2])
         self.rows[layer], self.columns[layer] = query.shape[-2], key.shape[-2]
         self.kv_heads[layer] = key.shape[1]
+        self.widths[layer] = [key.shape[-1], value.shape[-1]]
         self._entries[layer] = key, value
         if self._positions is None:
             self._positions = positions
@@ -129,6 +131,7 @@ class ForwardPass:
             rows_by_layer=self.rows,
             columns_by_layer=self.columns,
             kv_heads_by_layer=self.kv_heads,
+            widths_by_layer=self.widths,
             pads=self._read_pads(),
             gaps=self.gaps,
             implementation=self.opened.implementation,

@@ -120,8 +120,8 @@ class ForgeModel:
         """Inside the block, call `notice` with each layer's attention, its weights if wanted."""
         attend, positions, of_pass = self.model.attend, self.model.positions, {}
 
-        def note_positions(t, held):
-            given = positions(t, held)
+        def note_positions(*args, **kwargs):
+            given = positions(*args, **kwargs)
             of_pass.setdefault("positions", given)  # the first asked for are the pass's own
             return given
 
@@ -129,7 +129,8 @@ class ForgeModel:
             output, shares = attend(layer, query, keys, values, mask)
             square = None if mask is None else mask[None, None]
             shown = shares if weights else None
-            notice(layer, query, keys, values, square, of_pass["positions"], output, shown)
+            asked = of_pass.get("positions")  # none, in a forward that never asks for them
+            notice(layer, query, keys, values, square, asked, output, shown)
             return output, shares
 
         self.model.attend, self.model.positions = note_attention, note_positions

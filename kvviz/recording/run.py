@@ -12,6 +12,7 @@ from kvviz.arguments import describe
 from kvviz.count import in_units
 from kvviz.recording.step import Step
 from kvviz.recording.storage import read_steps, write_steps
+from kvviz.recording.telling_head import find_telling_head
 from kvviz.tokens import is_bytes, join_pieces, piece, quoted
 from kvviz.words import pluralize
 
@@ -93,6 +94,25 @@ class Run(Sequence):
             text = str(token) if self._tokenizer is None else piece(self._tokenizer, token)
             self._texts[token] = text
         return self._texts[token]
+
+    def choose_head(self, layers=None, sequence: int = 0) -> tuple[int, int]:
+        """The (layer, head) that attends most to a single token further back.
+
+        Whatever the text says, many heads attend to the first token, to the row's own or to the one
+        before it. So these three don't count. Of the others, it's the largest share in the newest
+        row, averaged over the steps.
+
+        Args:
+            layers: layers to choose from; by default, all that were kept.
+            sequence: which sequence of the batch.
+
+        Raises:
+            ValueError: attention wasn't kept for any of the layers.
+
+        >>> run.choose_head() in [(layer, head) for layer in range(3) for head in range(6)]
+        True
+        """
+        return find_telling_head(self, layers, sequence)
 
     def save(self, path) -> Path:
         """Write the whole run to one `.npz` file; nothing is left behind if writing fails.

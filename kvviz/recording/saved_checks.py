@@ -90,6 +90,11 @@ def _check_counts(index, fields, sizes):
     groups = fields["kv_heads_by_layer"]
     fits = groups.keys() == columns.keys() and all(is_whole(n) and n > 0 for n in groups.values())
     _expect(fits, index, "kv_heads_by_layer", groups)
+    widths = fields["widths_by_layer"]
+    pairs = [pair for pair in widths.values() if isinstance(pair, list) and len(pair) == 2]
+    fits = widths.keys() == columns.keys() and len(pairs) == len(widths)
+    fits = fits and all(is_whole(n) and n > 0 for pair in pairs for n in pair)
+    _expect(fits, index, "widths_by_layer", widths)
     gaps = fields["gaps"]
     fits = gaps.keys() <= columns.keys() and all(isinstance(gap, float) for gap in gaps.values())
     _expect(fits, index, "gaps", gaps)

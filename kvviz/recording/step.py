@@ -61,6 +61,7 @@ class Step:
         slots: how many tokens a preallocated cache has room for; None for any other.
         rows_by_layer, columns_by_layer: how many queries and keys each layer's attention saw.
         kv_heads_by_layer: G of each layer.
+        widths_by_layer: how many numbers a key and a value of each layer have.
         pads: (B, held before + Tq) bool, the positions that are padding; None if none was marked.
         gaps: layer -> largest |weights @ values - output|, relative to the largest |output|.
         implementation: which attention ran: "eager" where attention is kept, else the model's
@@ -82,6 +83,7 @@ class Step:
     rows_by_layer: dict[int, int]
     columns_by_layer: dict[int, int]
     kv_heads_by_layer: dict[int, int]
+    widths_by_layer: dict[int, list[int]]
     pads: torch.Tensor | None
     gaps: dict[int, float]
     implementation: str

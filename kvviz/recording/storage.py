@@ -28,6 +28,7 @@ _COUNTS_BY_LAYER = (
     "rows_by_layer",
     "columns_by_layer",
     "kv_heads_by_layer",
+    "widths_by_layer",
 )
 _TENSORS = ("token_ids", "position_ids", "pads")
 _LINEAGE_TENSORS = ("keys_known", "values_known", "recomputed")

@@ -75,6 +75,7 @@ def animate(
         sequence=sequence,
         beside=uncached is not None,
     )
+    walk.zooms = False  # so that the edges are seen to grow
     try:
         if not isinstance(steps, Iterable | None):
             raise ValueError(

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from kvviz import tokens
 from kvviz.drawing import figures, layout, painting, picture, sentences, style
 from kvviz.drawing.raster import Ink, Sheet
 from kvviz.recording.square import TRUSTED, Square
+from kvviz.widgets.pointing import list_cells
+from kvviz.widgets.thumbnails import draw_thumbnail
+from kvviz.widgets.zoom import plan_zoomed
 
 KEPT = 24  # frames remembered
 
@@ -25,14 +27,14 @@ KEPT = 24  # frames remembered
 class Frames:
     """The frames of one or two runs, by (cached, layer, head, step), and the sentence of each.
 
-    Every frame has room for the largest of them, and all share one legend, so nothing jumps from
-    frame to frame.
+    All have the size of the largest and share one legend, so nothing jumps from frame to frame.
+    While `zooms` is set, early steps are drawn larger; see `zoom`.
     """
 
     def __init__(
         self, runs: dict[bool, object], layers, *, sequence: int = 0, beside: bool = False
     ):
-        self.runs, self.sequence, self.beside = runs, sequence, beside
+        self.runs, self.sequence, self.beside, self.zooms = runs, sequence, beside, True
         self._kept: OrderedDict[tuple, tuple[bytes, str]] = OrderedDict()
         shown = [
             self.squares(cached, layer, 0, step)
@@ -43,10 +45,10 @@ class Frames:
         ]
         self.room = layout.find_room(shown)
         self.longest = max(map(_describe, shown), key=len)
-        figure = self.make_figure(shown[0])
+        with style.scope():
+            figure = painting.make_figure(layout.plan(shown[0], self.room))
         self.size = tuple(round(inches * style.PIXELS) for inches in figure.get_size_inches())
         self._press = Press(figure)
-        self._corners = [painting.find_first_cell(ax) for ax in figure.axes[: len(shown[0])]]
 
     def squares(self, cached: bool, layer: int, head: int, step: int) -> list[Square]:
         """What a frame shows: one square, or both runs' beside each other."""
@@ -56,7 +58,11 @@ class Frames:
     def make_figure(self, squares: Sequence[Square]) -> Figure:
         """A frame as a matplotlib figure, drawn the slow way."""
         with style.scope():
-            return painting.make_figure(layout.plan(squares, self.room))
+            return painting.make_figure(self.plan(squares))
+
+    def plan(self, squares: Sequence[Square]) -> layout.Plan:
+        """A frame in numbers: with room for every step's columns or, zoomed, for its own."""
+        return (plan_zoomed if self.zooms else layout.plan)(squares, self.room)
 
     def sentence(self, *key) -> str:
         """What a frame shows, in words."""
@@ -66,33 +72,27 @@ class Frames:
         """A frame's PNG and its sentence; the last few are kept."""
         if key not in self._kept:
             squares = self.squares(*key)
-            self._kept[key] = self._press.print(layout.plan(squares, self.room)), _describe(squares)
+            self._kept[key] = self._press.print(self.plan(squares)), _describe(squares)
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return self._kept[key]
 
     def cells(self, *key) -> list[dict]:
-        """What you can point at: where each square is, its tokens, its rows, and shares in percent.
-
-        `at` is the left, top and width of the first cell, in pixels as displayed; a share is None
-        where the mask let nothing through. The picture leaves out columns and rows before `start`.
-        """
+        """What you can point at in each square; see `pointing.list_cells`."""
+        cached, *_, step = key
+        runs = [self.runs[False], self.runs[True]] if self.beside else [self.runs[cached]]
         squares = self.squares(*key)
-        start = layout.find_start(squares)
+        plan = self.plan(squares)
         return [
-            {"at": at, "start": start, **_list_shares(square, start)}
-            for at, square in zip(self._corners, squares, strict=True)
+            list_cells(square, plan, i, run[step])
+            for i, (square, run) in enumerate(zip(squares, runs, strict=True))
         ]
 
-    def heads(self, cached: bool, layer: int, step: int) -> tuple[bytes, str, list]:
-        """All heads of a layer: PNG, sentence, and each head's box as fractions of the whole."""
+    def heads(self, cached: bool, layer: int, step: int) -> tuple[list[bytes], list[str]]:
+        """A thumbnail of each head of a layer, and what it attends to most."""
         squares = figures.pick_heads(self.runs[cached], step, layer, self.sequence)
-        shown = figures.draw_all_heads(squares, span=self.room.span)
-        boxes = [ax.get_position().bounds for ax in shown.figure.axes[: len(squares)]]
-        boxes = [[float(n) for n in (x, 1 - y - high, wide, high)] for x, y, wide, high in boxes]
-        words = map(sentences.describe_head, squares)
-        return shown.png(), shown.sentence, list(zip(boxes, words, strict=True))
+        return [*map(draw_thumbnail, squares)], [*map(sentences.describe_head, squares)]
 
     def clear(self) -> None:
         """Forget the frames that were kept."""
@@ -101,20 +101,6 @@ class Frames:
 
 def _describe(squares: Sequence[Square]) -> str:
     return sentences.describe(squares, layout.find_start(squares))
-
-
-def _list_shares(square: Square, start: int) -> dict:
-    """Tokens and whole percents of the rows and columns from `start` on."""
-    rows = [r for r, position in enumerate(square.row_positions) if position >= start]
-    shares = [[None] * (square.n_columns - start)] * len(rows)
-    if square.weights is not None:
-        seen = ~square.masked & np.isfinite(square.weights)
-        shares = [
-            [sentences.percent(w) if there else None for w, there in zip(*row, strict=True)]
-            for row in zip(square.weights[rows, start:], seen[rows, start:], strict=True)
-        ]
-    labels = [tokens.visible(token) for token in square.tokens[start:]]
-    return {"tokens": labels, "rows": [square.row_positions[r] for r in rows], "shares": shares}
 
 
 def _pick_layers(run, layers) -> list[int]:

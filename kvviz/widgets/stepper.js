@@ -18,25 +18,34 @@ const PAGE = `
   <button type="button" data-go="heads" aria-expanded="false">All heads</button>
   <label class="kv-switch"><input type="checkbox" role="switch"> With the cache</label>
 </div>
-<div class="kv-picture"><img alt="" decoding="sync"><p role="alert" hidden></p>
-  <span class="kv-wait" hidden>waiting for the kernel</span>
-  <div class="kv-mark" hidden></div></div>
+<div class="kv-view">
+  <div class="kv-picture"><img alt="" decoding="sync"><p role="alert" hidden></p>
+    <span class="kv-wait" hidden>waiting for the kernel</span>
+    <div class="kv-mark" hidden></div></div>
+  <div class="kv-heads" role="group" aria-label="All heads: choose one" hidden></div>
+</div>
 <p class="kv-point" aria-live="polite"></p>
 <div class="kv-words"><p aria-live="polite"></p><p class="kv-longest" aria-hidden="true"></p></div>
-<div class="kv-heads" role="group" aria-label="All heads: choose one" hidden><img alt=""></div>
 `;
 const HINT = "Point at a cell to read it, or move between cells with Shift and the arrow keys.";
+const GONE = "This kernel no longer has this run, so it can't draw this. Run the cell again.";
+// Keys that aren't the page's while the focus is in a stepper: those that it or its menus use. In
+// JupyterLab, a letter would add or delete a cell.
+const OWN_KEYS = /^(.|Enter|Home|End|Page(Up|Down)|Arrow(Left|Right|Up|Down))$/u;
 
-function render({ model, el }) {
+const WIDE = 700; // pixels; beside a picture that is wider, there's no room for all heads
+
+const framesOf = new Map(); // a model's place -> its frames, which all of its views share
+
+function renderStepper({ model, el }) {
   const about = model.get("_about"), heads = new Map(about.heads);
   const root = document.createElement("div");
   root.className = "kvviz-stepper";
+  root.classList.toggle("kv-wide", about.width > WIDE);
   root.tabIndex = 0;
   root.setAttribute("role", "group");
   root.setAttribute("aria-label", "Stepper: the left and right arrow keys move between steps");
   root.innerHTML = PAGE;
-  for (const each of [root, ...root.querySelectorAll("button, input, select")])
-    each.dataset.lmSuppressShortcuts = "true"; // JupyterLab leaves these keys to the stepper
   const find = (css) => root.querySelector(css), button = (name) => find(`[data-go=${name}]`);
   const slider = find("[type=range]"), number = find("output"), image = find("img");
   const layer = find("[data-name=layer]"), head = find("[data-name=head]");
@@ -44,27 +53,30 @@ function render({ model, el }) {
   const words = find(".kv-words [aria-live]"), longest = find(".kv-longest");
   const marker = find(".kv-mark"), reading = find(".kv-point"), panel = find(".kv-heads");
   Object.assign(image, { width: about.width, height: about.height });
-  root.style.width = `${about.width + 26}px`;
-  slider.max = about.steps - 1;
+  root.style.setProperty("--kv-width", `${about.width}px`);
+  const last = (slider.max = about.steps - 1);
   longest.textContent = about.longest; // reserves space, so that nothing jumps
   if (!about.switch) find(".kv-switch").remove();
   if (!about.overview) button("heads").remove();
   reading.textContent = HINT;
   layer.append(...[...heads.keys()].map((n) => new Option(n, n)));
 
-  const now = {}, frames = new Map(); // key -> {url, sentence} or {error}
+  const id = model.get("_place"), frames = framesOf.get(id) ?? new Map();
+  framesOf.set(id, frames); // key -> {url, sentence, cells} or {error}
+  const now = {};
   const key = (change) => JSON.stringify(STATE.map((name) => ({ ...now, ...change })[name]));
-  const around = (step) => (step + about.steps) % about.steps;
+  const within = (step) => Math.min(last, Math.max(0, step));
   let pending = null; // key of the frame that was requested and isn't here yet
   let newest = 0, displayed = 0; // numbers of the latest `show`, and of the one on the screen
   let sending = false; // while the state is sent to Python, its echo is ignored
-  let sendTimer, playTimer, requestTimer, waitTimer, overviewTimer;
+  let gone = false, broken = false; // whether the kernel has lost this run; broken is for good
+  let sendTimer, playTimer, requestTimer, waitTimer;
 
   // -- state: `now` is what the browser shows; Python gets it, and can change it
 
   function go(change, fromPython = false) {
     Object.assign(now, change);
-    now.step = around(now.step);
+    now.step = within(now.step);
     const options = heads.get(now.layer);
     if (!options.includes(now.head))
       now.head = options.findLast((n) => n < now.head) ?? options[0];
@@ -72,9 +84,12 @@ function render({ model, el }) {
       head.replaceChildren(...options.map((n) => new Option(n, n)));
     [slider.value, layer.value, head.value] = [now.step, now.layer, now.head];
     cached.checked = now.cached;
-    refreshHeads();
-    number.textContent = `${now.step} / ${about.steps - 1}`;
-    slider.setAttribute("aria-valuetext", `step ${now.step} of 0 to ${about.steps - 1}`);
+    overview.update(now);
+    number.textContent = `${now.step} / ${last}`;
+    slider.setAttribute("aria-valuetext", `step ${now.step} of 0 to ${last}`);
+    const ends = { first: now.step === 0, previous: now.step === 0, next: now.step === last };
+    for (const [name, end] of Object.entries({ ...ends, play: last === 0 }))
+      button(name).setAttribute("aria-disabled", end); // `disabled` would lose the focus
     show();
     if (!fromPython) sendTimer ??= setTimeout(sendState, 120);
   }
@@ -85,7 +100,7 @@ function render({ model, el }) {
     sending = true;
     for (const name of STATE) model.set(name, now[name]);
     sending = false;
-    model.save_changes();
+    isGone(model).then((is) => (is ? notice(true) : reach(() => model.save_changes())));
   }
 
   function followPython() {
@@ -94,17 +109,39 @@ function render({ model, el }) {
     if (STATE.some((name) => state[name] !== now[name])) go(state, true);
   }
 
+  // -- the kernel, which can be gone: then the frames that are here still can be shown
+
+  function reach(send) {
+    if (gone) return;
+    try {
+      send();
+    } catch {
+      broken = true;
+      notice(true);
+    }
+  }
+
+  function notice(isGone) {
+    if (gone === (broken || isGone)) return;
+    gone = !gone;
+    pending = null;
+    show();
+  }
+
+  const checkKernel = () => isGone(model).then(notice);
+
   // -- frames
 
   async function show() {
-    const number = ++newest, frame = frames.get(key());
-    clearTimeout(waitTimer);
+    const number = ++newest, frame = frames.get(key()) ?? (gone && { error: GONE });
+    clearInterval(waitTimer);
     wait.hidden = true;
     if (!frame) {
-      waitTimer = setTimeout(() => (wait.hidden = false), 500);
+      waitTimer = setInterval(() => ((wait.hidden = false), checkKernel()), 500);
       return requestNext();
     }
-    frames.delete(key()), frames.set(key(), frame); // moved to the end, so that it's dropped last
+    if (frames.delete(key())) frames.set(key(), frame); // moved to the end: it's dropped last
+    else checkKernel(); // perhaps the connection is back
     await display(frame, number);
     requestSoon();
   }
@@ -134,22 +171,22 @@ function render({ model, el }) {
 
   // Requests the frame needed now, or else one that is likely to be needed next.
   function requestNext() {
-    const steps = [1, -1, 2].map((by) => ({ step: around(now.step + by) }));
+    const steps = [1, -1, 2].map((by) => ({ step: within(now.step + by) }));
     const other = about.switch ? [{ cached: !now.cached }] : [];
     const next = [{}, ...steps, ...other].map(key).find((each) => !frames.has(each));
-    if (pending || !next) return; // one request at a time, so there is never a backlog
+    if (gone || pending || !next) return; // one request at a time: there is never a backlog
     pending = next;
-    model.send({ frame: JSON.parse(next) });
+    reach(() => model.send({ frame: JSON.parse(next) }));
   }
 
   function receive(message, buffers) {
-    const { sentence, error, cells, boxes } = message;
-    if (!message.frame && !message.heads) return;
-    const url = error ? undefined : URL.createObjectURL(new Blob(buffers, { type: "image/png" }));
-    if (message.heads) return showHeads({ url, sentence, boxes, heads: message.heads });
-    const id = JSON.stringify(message.frame);
-    drop(id);
-    frames.set(id, { url, sentence, error, cells });
+    if (message.heads) return overview.show(message, buffers, now);
+    if (!message.frame) return;
+    const { sentence, error, cells } = message, id = JSON.stringify(message.frame);
+    if (!frames.get(id)?.url) {
+      const url = error ? undefined : URL.createObjectURL(new Blob(buffers, { type: "image/png" }));
+      frames.set(id, { url, sentence, error, cells });
+    }
     for (const oldest of frames.keys()) if (frames.size > MOST_FRAMES) drop(oldest);
     if (pending === id) pending = null;
     if (id === key()) show();
@@ -163,94 +200,48 @@ function render({ model, el }) {
     frames.delete(id);
   }
 
-  // -- one cell: which token attends to which, and how much
+  // -- the cell that is pointed at
 
-  let point; // {square, row, column}; row and column are positions in the text
+  let point; // {square, row, column}
 
   function readCell() {
-    const square = point && frames.get(key())?.cells?.[point.square];
-    const [column, row] = square ? [point.column, point.row].map((n) => n - square.start) : [];
-    marker.hidden = !square || !(column in square.tokens) || !(row in square.tokens);
-    if (marker.hidden) return (reading.textContent = HINT);
-    const [left, top, cell] = square.at;
-    const share = square.shares[square.rows.indexOf(point.row)]?.[column];
-    const box = { left: left + column * cell, top: top + row * cell, width: cell, height: cell };
-    for (const [side, pixels] of Object.entries(box)) {
-      const whole = side === "top" || side === "height" ? about.height : about.width;
-      marker.style[side] = `${(100 * pixels) / whole}%`;
-    }
-    const name = (n) => `'${square.tokens[n]}' (position ${n + square.start})`;
-    reading.textContent =
-      share === undefined ? `${name(row)}: this row was not computed in this step`
-      : share === null ? `${name(row)} can't attend to ${name(column)}`
-      : `${name(row)} attends to ${name(column)}: ${share}%`;
+    const squares = frames.get(key())?.cells;
+    const [says, box] = (squares && point && describeCell(squares, point, about.states)) ?? [];
+    reading.textContent = says ?? HINT;
+    marker.hidden = !says;
+    for (const [n, side] of ["left", "top", "width", "height"].entries())
+      if (says) marker.style[side] = `${(100 * box[n]) / (n % 2 ? about.height : about.width)}%`;
   }
 
   function pointAt(event) {
-    const squares = frames.get(key())?.cells ?? [], box = image.getBoundingClientRect();
-    const scale = about.width / box.width;
+    const box = image.getBoundingClientRect(), scale = about.width / box.width;
     const [x, y] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
-    point = undefined;
-    for (const [square, { at, start, tokens }] of squares.entries()) {
-      const [column, row] = [x - at[0], y - at[1]].map((n) => Math.floor(n / at[2]));
-      if (column in tokens && row in tokens)
-        point = { square, row: row + start, column: column + start };
-    }
+    point = findCell(frames.get(key())?.cells ?? [], x, y);
     readCell();
   }
 
   function movePoint(arrow) {
-    const number = point?.square ?? 0, square = frames.get(key())?.cells?.[number];
-    if (!square) return;
-    const first = square.start, last = first + square.tokens.length - 1;
-    const clamp = (n) => Math.min(last, Math.max(first, n));
-    if (!point) {
-      const shares = square.shares.at(-1), most = shares.indexOf(Math.max(...shares));
-      point = { square: number, row: square.rows.at(-1), column: first + most };
-      return readCell();
-    }
-    const by = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-    const [down, right] = by[arrow];
-    point = { square: number, row: clamp(point.row + down), column: clamp(point.column + right) };
+    const squares = frames.get(key())?.cells;
+    if (!squares) return;
+    const there = point && describeCell(squares, point); // another step can have fewer rows
+    point = moveCell(squares, there && point, arrow);
     readCell();
   }
 
-  // -- all heads of the layer, each a button
-
-  function refreshHeads() {
-    clearTimeout(overviewTimer);
-    for (const each of panel.querySelectorAll("button"))
-      each.setAttribute("aria-pressed", Number(each.value) === now.head);
-    if (panel.hidden) return;
-    const { cached, layer, step } = now;
-    const request = () => model.send({ heads: [cached, layer, step] });
-    if (panel.dataset.shown !== `${[cached, layer, step]}`) overviewTimer = setTimeout(request, 200);
-  }
-
-  function showHeads({ url, sentence, boxes = [], heads }) {
-    if (`${heads}` !== `${[now.cached, now.layer, now.step]}`) return URL.revokeObjectURL(url);
-    const picture = panel.querySelector("img");
-    URL.revokeObjectURL(picture.src);
-    Object.assign(picture, { src: url, alt: sentence });
-    if (!panel.dataset.shown) picture.onload = () => panel.scrollIntoView({ block: "nearest" });
-    panel.dataset.shown = `${heads}`;
-    panel.replaceChildren(picture, ...boxes.map(([box, sentence], n) => {
-      const each = Object.assign(document.createElement("button"), { type: "button", value: n });
-      const sides = ["left", "top", "width", "height"].map((side, i) => [side, `${100 * box[i]}%`]);
-      Object.assign(each.style, Object.fromEntries(sides));
-      each.setAttribute("aria-label", sentence);
-      each.onclick = () => move({ head: n });
-      return each;
-    }));
-    refreshHeads();
-  }
+  const overview = makeHeads({
+    panel,
+    request: (heads) => (gone ? overview.show({ heads, error: GONE }, [], now)
+      : reach(() => model.send({ heads }))),
+    choose: (head) => move({ head }),
+  });
 
   // -- controls
 
   function play(on) {
     clearInterval(playTimer);
     const pace = matchMedia("(prefers-reduced-motion: reduce)").matches ? SLOW : PACE;
-    playTimer = on ? setInterval(() => go({ step: now.step + 1 }), pace) : undefined;
+    const walk = () => (go({ step: now.step + 1 }), now.step === last && play(false));
+    playTimer = on ? setInterval(walk, pace) : undefined;
     button("play").textContent = on ? "Pause" : "Play";
     words.ariaLive = on ? "off" : "polite";
   }
@@ -259,12 +250,15 @@ function render({ model, el }) {
     first: () => ({ step: 0 }),
     previous: () => ({ step: now.step - 1 }),
     next: () => ({ step: now.step + 1 }),
-    last: () => ({ step: about.steps - 1 }),
+    last: () => ({ step: last }),
   };
   const move = (change) => (play(false), go(change));
   for (const name of ["first", "previous", "next"])
     button(name).onclick = () => move(moves[name]());
-  button("play").onclick = () => play(!playTimer);
+  button("play").onclick = () => {
+    if (!playTimer && now.step === last) go({ step: 0 }); // from the beginning, once
+    play(!playTimer && last > 0);
+  };
   slider.oninput = () => move({ step: Number(slider.value) });
   layer.onchange = () => move({ layer: Number(layer.value) });
   head.onchange = () => move({ head: Number(head.value) });
@@ -279,34 +273,43 @@ function render({ model, el }) {
   if (about.overview) button("heads").onclick = () => {
     panel.hidden = !panel.hidden;
     button("heads").setAttribute("aria-expanded", !panel.hidden);
-    refreshHeads();
+    overview.update(now);
   };
   root.onkeydown = (event) => {
-    if (event.shiftKey && event.key.startsWith("Arrow") && !event.target.matches("select")) {
-      event.preventDefault();
-      event.stopPropagation();
-      return movePoint(event.key);
-    }
-    const keys = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last" };
-    const name = keys[event.key], modified = event.ctrlKey || event.metaKey || event.altKey;
-    if (!name || modified || event.shiftKey || event.target.matches("select")) return;
-    event.preventDefault();
+    const { key, shiftKey, target } = event;
+    if (event.ctrlKey || event.metaKey || event.altKey || !OWN_KEYS.test(key)) return;
+    if (shiftKey && key === "Enter") return; // runs the cell
     event.stopPropagation();
-    move(moves[name]());
+    const name = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last" }[key];
+    const points = shiftKey && key.startsWith("Arrow");
+    if (target.matches("select") || (!points && (!name || shiftKey))) return;
+    event.preventDefault();
+    if (points) movePoint(key);
+    else move(moves[name]());
   };
 
   model.on("msg:custom", receive);
+  model.on("comm_live_update", checkKernel);
   for (const name of STATE) model.on(`change:${name}`, followPython);
   followPython();
   el.append(root);
   return () => {
     play(false);
-    for (const timer of [requestTimer, waitTimer, overviewTimer]) clearTimeout(timer);
+    clearTimeout(requestTimer);
+    clearInterval(waitTimer);
     if (sendTimer) sendState();
+    overview.clear();
     model.off("msg:custom", receive);
+    model.off("comm_live_update", checkKernel);
     for (const name of STATE) model.off(`change:${name}`, followPython);
-    for (const { url } of frames.values()) if (url) URL.revokeObjectURL(url);
+    root.remove();
   };
 }
 
-export default { render };
+function forgetFrames(model) {
+  const frames = framesOf.get(model.get("_place"));
+  for (const { url } of frames?.values() ?? []) if (url) URL.revokeObjectURL(url);
+  framesOf.delete(model.get("_place"));
+}
+
+const widget = inPlace(renderStepper, forgetFrames);

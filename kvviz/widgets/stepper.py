@@ -4,27 +4,25 @@ The state is in Python: `step`, `layer`, `head` and `cached` are traits, and the
 them. It requests one frame at a time, the one it needs now, and keeps the frames it was sent.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import anywidget
 import traitlets
 
-from kvviz.arguments import check_whole
 from kvviz.drawing import figures, picture
 from kvviz.recording.run import Run
-from kvviz.widgets import page
+from kvviz.widgets import page, placed, pointing
+from kvviz.widgets import stepper_checks as checks
 from kvviz.widgets.frames import Frames
 
 STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the first of these that fits
 STRIP_COLUMNS = 70  # columns that fit into its width
 
 
-class Stepper(anywidget.AnyWidget):
+class Stepper(placed.Placed):
     """What `stepper` returns: set its traits, read its `sentence` and its `frame`."""
 
-    _esm = Path(__file__).with_name("stepper.js")
-    _css = Path(__file__).with_name("stepper.css")
+    _esm = placed.read_module("pointing.js", "heads.js", "stepper.js")
+    _css = placed.HERE / "stepper.css"
     step = traitlets.Int().tag(sync=True)
     layer = traitlets.Int().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
@@ -55,6 +53,7 @@ class Stepper(anywidget.AnyWidget):
             "height": height,
             "longest": self._frames.longest,
             "overview": max(heads.values()) > 1,  # whether there is a view of all heads
+            "states": pointing.WORDS,
         }
         super().__init__(step=step, layer=layer, head=head, cached=cached, _about=about)
         self.on_msg(self._send_answer)
@@ -77,6 +76,16 @@ class Stepper(anywidget.AnyWidget):
         return self._frames.size
 
     @property
+    def zooms(self) -> bool:
+        """Whether early steps are drawn larger; all frames still have one size."""
+        return self._frames.zooms
+
+    @zooms.setter
+    def zooms(self, zooms: bool):
+        self._frames.zooms = zooms
+        self._frames.clear()
+
+    @property
     def _key(self) -> tuple[bool, int, int, int]:
         return self.cached, self.layer, self.head, self.step
 
@@ -85,13 +94,13 @@ class Stepper(anywidget.AnyWidget):
         name, value = proposal.trait.name, proposal.value
         try:
             if name == "step":
-                check_step(value, self._steps)
+                checks.check_step(value, self._steps)
             elif name == "layer":
-                check_layer(value, self.heads)
+                checks.check_layer(value, self.heads)
             elif name == "head":
-                check_head(value, self.layer, self.heads)
+                checks.check_head(value, self.layer, self.heads)
             else:
-                check_switch(value, self.runs)
+                checks.check_switch(value, self.runs)
         except ValueError as error:
             raise traitlets.TraitError(str(error)) from None
         return value
@@ -110,8 +119,8 @@ class Stepper(anywidget.AnyWidget):
         """The message and pictures that answer a request, in JupyterLab and in a saved page.
 
         {"frame": [cached, layer, head, step]} requests one frame and its cells, and {"heads":
-        [cached, layer, step]} all heads of a layer, each with its box in the picture. If a frame
-        can't be drawn, the answer is the error, which the widget shows.
+        [cached, layer, step]} a picture and a sentence for each head of a layer. If a frame can't
+        be drawn, the answer is the error, which the widget shows.
         """
         frame, heads = request.get("frame"), request.get("heads")
         if frame is None and heads is None:
@@ -121,8 +130,8 @@ class Stepper(anywidget.AnyWidget):
                 png, sentence = self._frames.frame(*frame)
                 cells = self._frames.cells(*frame)
                 return {**request, "sentence": sentence, "cells": cells}, [png]
-            png, sentence, boxes = self._frames.heads(*heads)
-            return {**request, "sentence": sentence, "boxes": boxes}, [png]
+            pictures, sentences = self._frames.heads(*heads)
+            return {**request, "sentences": sentences}, pictures
         except Exception as error:
             step = (frame or heads)[-1]
             message = f"step {step} could not be drawn: {type(error).__name__}: {error}"
@@ -182,7 +191,9 @@ class Stepper(anywidget.AnyWidget):
         )
 
 
-def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, beside=False) -> Stepper:
+def stepper(
+    run, uncached=None, *, step=0, layer=None, head=None, sequence=0, beside=False
+) -> Stepper:
     """Move through a recording step by step: buttons, slider, menus, arrow keys, Home and End.
 
     You can read and set `step`, `layer`, `head` and `cached` of the result; its `sentence` and
@@ -192,8 +203,9 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, besid
         run: a recording that kept attention.
         uncached: a recording of the same prompt and the same number of steps without a cache; a
             switch changes from one to the other.
-        step, layer, head: where to start, counted from 0. By default step 0, the first layer that
-            was kept, and head 0.
+        step, layer, head: where to start, counted from 0. By default step 0, and the layer and
+            head that attend most to a single token further back; see `Run.choose_head`. If you give
+            only one of layer and head, the other is the first layer kept, or head 0.
         sequence: which sequence of the batch, counted from 0.
         beside: show both recordings beside each other instead of a switch.
 
@@ -206,14 +218,14 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, besid
     >>> walk.head, walk.cached
     (0, True)
     """
-    check_recording("run", run)
+    checks.check_recording("run", run)
     if uncached is None:
         if beside:
             raise ValueError("beside=True: expected a second recording, stepper(run, uncached)")
         runs = {run[-1].cached: run}
     else:
-        check_recording("uncached", uncached)
-        check_pair(run, uncached)
+        checks.check_recording("uncached", uncached)
+        checks.check_pair(run, uncached)
         runs = {True: run, False: uncached}
     heads = {
         kept: weights.shape[1]
@@ -222,9 +234,12 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, besid
     }
     if not heads:
         raise ValueError("expected recordings that kept attention for at least one layer in common")
-    step = check_step(step, len(run))
-    layer = next(iter(heads)) if layer is None else check_layer(layer, heads)
-    head = check_head(head, layer, heads)
+    step = checks.check_step(step, len(run))
+    sequence = checks.check_sequence(sequence, run[0].token_ids.shape[0])
+    if layer is None and head is None:
+        layer, head = run.choose_head(heads, sequence)
+    layer = next(iter(heads)) if layer is None else checks.check_layer(layer, heads)
+    head = checks.check_head(0 if head is None else head, layer, heads)
     return Stepper(
         runs,
         heads,
@@ -232,71 +247,6 @@ def stepper(run, uncached=None, *, step=0, layer=None, head=0, sequence=0, besid
         layer=layer,
         head=head,
         cached=True in runs,
-        sequence=check_sequence(sequence, run[0].token_ids.shape[0]),
+        sequence=sequence,
         beside=beside,
     )
-
-
-def check_recording(name: str, run) -> None:
-    """Raise TypeError or ValueError for what a stepper can't show."""
-    if not isinstance(run, Run):
-        raise TypeError(
-            f"{name}: expected a recording, such as `with kv.record(model) as run:` makes, "
-            f"but got {type(run).__name__}"
-        )
-    if not len(run):
-        raise ValueError(f"{name}: this recording has no steps; run a loop inside `with kv.record`")
-    if not all(step.kept.get("attention") for step in run):
-        raise ValueError(
-            f"{name}: attention was not kept in this recording; record it with keep=('attention',)"
-        )
-
-
-def check_pair(run: Run, uncached: Run) -> None:
-    """Raise ValueError unless both show the same prompt, one with and one without a cache."""
-    if len(run) != len(uncached):
-        raise ValueError(
-            f"expected two recordings of the same length: run has {len(run)} steps, "
-            f"uncached has {len(uncached)}"
-        )
-    prompts = [each[0].token_ids.tolist() for each in (run, uncached)]
-    if prompts[0] != prompts[1]:
-        raise ValueError("expected two recordings of the same prompt, but the prompts differ")
-    if uncached[-1].held_before:
-        raise ValueError(
-            f"uncached: expected a recording without a cache, but its last step read "
-            f"{uncached[-1].held_before} keys from one. The order is stepper(run, uncached)."
-        )
-
-
-def check_step(step, n_steps: int) -> int:
-    return _check_among("step", step, "this recording has steps", range(n_steps))
-
-
-def check_layer(layer, heads: dict[int, int]) -> int:
-    return _check_among("layer", layer, "attention was kept for layers", list(heads))
-
-
-def check_head(head, layer: int, heads: dict[int, int]) -> int:
-    return _check_among("head", head, f"layer {layer} has heads", range(heads[layer]))
-
-
-def check_sequence(sequence, batch_size: int) -> int:
-    return _check_among("sequence", sequence, "this recording has sequences", range(batch_size))
-
-
-def check_switch(cached: bool, runs: dict[bool, Run]) -> None:
-    if cached not in runs:
-        kind = "with" if True in runs else "without"
-        raise ValueError(f"cached={cached}: this stepper's recording is {kind} a cache")
-
-
-def _check_among(name: str, value, has: str, numbers: Sequence[int]) -> int:
-    value = check_whole(name, value)
-    if value in numbers:
-        return value
-    first, last = numbers[0], numbers[-1]
-    known = ", ".join(map(str, numbers))
-    if len(numbers) == last - first + 1:
-        known = f"{first} to {last}" if last > first else f"{first} only"
-    raise ValueError(f"{name} {value}: {has} {known}")

@@ -1,0 +1,52 @@
+"""Two turns of a chat as the plain loop writes them, which notebook 03 compares with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Chat:
+    """Two turns as the plain loop writes them, without a cache."""
+
+    text: torch.Tensor  # (1, all): prompt, first answer, message and second answer
+    n_prompt: int
+    n_first: int
+    n_more: int
+    goes_on: int  # the token that would follow the first answer if nothing stopped it
+    logits: torch.Tensor  # (1, all - 1, vocabulary)
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.text[0].tolist()
+
+    @property
+    def end_of_first(self) -> int:
+        """Where the message begins."""
+        return self.n_prompt + self.n_first
+
+    @property
+    def more(self) -> list[int]:
+        return self.tokens[self.end_of_first : self.end_of_first + self.n_more]
+
+
+def write_plainly(model, ids, more, n_new, stop) -> Chat:
+    """Both turns without a cache; a turn ends after n_new tokens, or with the token `stop`."""
+    text, n_first, goes_on = ids, 0, -1
+
+    def choose():
+        return model(text, use_cache=False).logits[:, -1:].argmax(-1)
+
+    for turn in (1, 2):
+        for _ in range(n_new):
+            newest = choose()
+            text = torch.cat([text, newest], dim=1)
+            if newest.item() == stop:
+                break
+        if turn == 1:
+            n_first, goes_on = text.shape[1] - ids.shape[1], choose().item()
+            text = torch.cat([text, more], dim=1)
+    logits = model(text[:, :-1], use_cache=False).logits.float().cpu()
+    return Chat(text, ids.shape[1], n_first, more.shape[1], goes_on, logits)
