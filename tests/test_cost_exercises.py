@@ -92,7 +92,10 @@ def test_a_price_without_lines_is_not_done_yet():
     assert exercises.price(stub).state == "not done yet"
 
 
-@pytest.mark.parametrize("of", [int, float, np.int64, np.array, torch.tensor])
+KINDS_OF_NUMBER = [int, float, np.int64, np.array, torch.tensor, lambda n: torch.tensor([n])]
+
+
+@pytest.mark.parametrize("of", KINDS_OF_NUMBER)
 def test_the_right_price_passes_whatever_kind_of_number_it_is(of):
     feedback = exercises.price(lambda *case: of(price(*case)))
     assert feedback.passed and "46,080 bytes per token" in feedback.message
@@ -117,6 +120,8 @@ def test_the_right_price_passes_whatever_kind_of_number_it_is(of):
         (raises, "raised ZeroDivisionError"),
         (lambda *_: "a lot", "a number of bytes, but returned 'a lot'"),
         (lambda *_: True, "a number of bytes, but returned True"),
+        (lambda *_: float("nan"), "a number of bytes, but returned nan"),
+        (lambda *_: torch.ones(2), "a number of bytes, but returned Tensor of shape (2,)"),
     ],
 )
 def test_each_wrong_price_has_its_own_hint(answer, hint):
@@ -161,19 +166,20 @@ def test_a_prediction_within_a_factor_of_two_passes(timed, seconds):
 @pytest.mark.parametrize(
     ("seconds", "hint"),
     [
-        (12 * 30 / 256, "That's the speed of prefill"),
+        (12 * 30 / 256, "Prefill's speed for all tokens would give about that"),
         (sum(range(5, 12)) * 30 / 256 * 10, "too high"),
         (14.9, "2.0 times too low. What does one step take, and how many are there?"),
         (0.01, "3000.0 times too low"),
         (61, "2.0 times too high"),
-        (29_000, "those are milliseconds"),
-        (0.2, "those are tokens per second"),
+        (29_000, "in milliseconds, that would be right"),
+        (0.2, "as tokens per second, that would be right"),
         (0, "a number above zero, but returned 0"),
         (-3, "a number above zero, but returned -3"),
         (float("inf"), "a number above zero, but returned inf"),
         (10**400, "a number above zero"),
         ("long", "a number above zero, but returned 'long'"),
         (True, "a number above zero, but returned True"),
+        (float("nan"), "a number above zero, but returned nan"),
     ],
 )
 def test_each_wrong_prediction_has_its_own_hint(timed, seconds, hint):
@@ -187,10 +193,12 @@ def test_every_row_recomputed_at_every_step_is_named(timed):
     longer = 40  # for 5 + 7 tokens, the plain loop's rows cost less than the steps
     seconds = sum(range(5, 5 + longer)) * 30 / 256
     feedback = exercises.prediction(lambda p, n: seconds, model, ids, longer, clock=ticks())
-    assert "That recomputes every row at every step" in feedback.message
+    assert "Recomputing every row at every step would take about that" in feedback.message
 
 
-@pytest.mark.parametrize("of", [np.float32, np.array, torch.tensor])
+@pytest.mark.parametrize(
+    "of", [int, np.float32, np.array, torch.tensor, lambda n: torch.tensor([n])]
+)
 def test_a_prediction_may_be_any_kind_of_number(timed, of):
     assert exercises.prediction(lambda p, n: of(30.0), *timed, clock=ticks()).passed
 
@@ -226,3 +234,15 @@ def test_an_answer_is_written_with_a_cache_and_once(new_request):
     assert fed == [5, 1, 1, 1, 1, 1, 1, 256]
     exercises.prediction(lambda p, n: 30, model, ids, n + 1, clock=ticks())
     assert len(fed) == 8 + 9
+
+
+def test_until_an_exercise_is_passed_there_are_two_hints_and_neither_blames(timed):
+    unsolved = [exercises.price(stub), exercises.price(keys_alone)]
+    unsolved += [exercises.prediction(stub, *timed, clock=ticks())]
+    unsolved += [exercises.prediction(lambda p, n: 1, *timed, clock=ticks())]
+    for feedback in unsolved:
+        small_hint, larger = feedback.hints
+        assert len(small_hint) < len(larger)
+        assert not any(word in feedback.message for word in ("wrong", "forgot", "should have"))
+    passed = [exercises.price(price), exercises.prediction(lambda *_: 30, *timed, clock=ticks())]
+    assert [feedback.hints for feedback in passed] == [(), ()]

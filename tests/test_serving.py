@@ -1,12 +1,14 @@
-"""Run notebook 07's device and server cells with a small model and other prompts."""
+"""Run notebook 07's cells: device and server with a small model, and the published models."""
 
 import contextlib
 import io
+from math import isclose, isnan
 
 import pytest
 import small
 import torch
 
+import kvviz as kv
 from kvviz import count
 from kvviz.recording.recorder import record
 from tools.notebooks import ROOT, sources
@@ -100,3 +102,37 @@ def test_what_does_not_fit_alone_fails_for_good(serve):
     assert "7 tokens" in failed and texts["7 tokens"].shape[1] == 7
     assert set(printed) >= {"7 tokens: 0 tokens fit, but 7 don't"}
     assert len(printed) <= 4  # tried again alone, and not after that
+
+
+# -- the published models --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published():
+    """What the cell of the published models defines."""
+    names = {"kv": kv}
+    source = sources(ROOT / "notebooks" / "07-weigh-it.ipynb")["published"]
+    exec(compile(source, "published", "exec"), names)
+    return names
+
+
+def test_no_curve_goes_past_its_models_last_position(published):
+    last = [most for most, *_ in published["published"].values()]
+    assert min(last) < published["up_to"][-1]  # a curve that has to end
+    for most, curve in zip(last, published["slopes"].values(), strict=True):
+        for tokens, gib in zip(published["up_to"], curve, strict=True):
+            assert isnan(gib) == (tokens > most)
+
+
+@pytest.mark.parametrize(
+    ("model", "numbers"),  # that 4,096 tokens leave: keys and values, layers, heads, width, tokens
+    [
+        ("Llama 2 7B", 2 * 32 * 32 * 128 * 4096),
+        ("Qwen3 8B", 2 * 36 * 8 * 128 * 4096),
+        ("gpt-oss-20b", 2 * 12 * 8 * 64 * (4096 + 127)),
+        ("Kimi K2.6", 61 * (512 + 64) * 4096),
+    ],
+)
+def test_each_published_model_holds_what_its_sizes_say(published, model, numbers):
+    (curve,) = (gib for name, gib in published["slopes"].items() if name.startswith(model))
+    assert isclose(curve[list(published["up_to"]).index(4096)], 2 * numbers / 2**30)

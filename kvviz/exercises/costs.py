@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from math import inf, isclose
-from numbers import Real
+from math import isclose
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from kvviz import count, progress
-from kvviz.exercises.feedback import Feedback, accept, reject, run_answer
+from kvviz.arguments import describe
+from kvviz.exercises.answers import to_number
+from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
 from kvviz.words import pluralize
 
 # Published sizes. The last model's heads are wider than hidden_size / num_attention_heads.
@@ -22,6 +23,7 @@ _MODELS = {
     "Llama 3.1 8B": (32, 32, 8, 128, 4096),
     "Qwen3 0.6B": (28, 16, 8, 128, 1024),
 }
+HUGE = 1e300  # a whole number beyond it can't be divided
 _REQUESTS = ((1, 1, 4), (1000, 1, 2), (37, 5, 2), (8192, 3, 1))
 
 
@@ -35,6 +37,12 @@ class _Case(NamedTuple):
     bytes_per_number: int
 
 
+@with_hints(
+    "Start with one token in one layer: what is kept of it, and for how many heads?",
+    "In each layer, a token leaves one key and one value for each of num_key_value_heads heads, "
+    "and each is head_dim numbers long. Then multiply by the layers, the tokens, the sequences and "
+    "the bytes of a number.",
+)
 def price(function) -> Feedback:
     """Notebook 07: `price(config, tokens, batch_size, bytes_per_number)`, the bytes of a cache.
 
@@ -50,17 +58,11 @@ def price(function) -> Feedback:
         answer, problem = run_answer(function, copy.deepcopy(case.config), *case[2:])
         if problem:
             return problem
-        if (number := _number(answer)) is None:
-            return reject(f"price should return a number of bytes, but returned {answer!r}")
-        answers.append(number)
-        right.append(
-            count.cache_bytes(
-                case.config,
-                case.tokens,
-                batch_size=case.batch_size,
-                bytes_per_number=case.bytes_per_number,
-            )
-        )
+        if (number := to_number(answer)) is None or number != number:
+            return reject(f"price should return a number of bytes, but returned {describe(answer)}")
+        answers.append(max(-HUGE, min(number, HUGE)))
+        sizes = {"batch_size": case.batch_size, "bytes_per_number": case.bytes_per_number}
+        right.append(count.cache_bytes(case.config, case.tokens, **sizes))
     factors = [answer / held for answer, held in zip(answers, right, strict=True)]
     if all(isclose(factor, 1) for factor in factors):
         per_token = f"{right[0]:,.0f} bytes per token for this model in float32"
@@ -71,9 +73,9 @@ def price(function) -> Feedback:
     case, factor = next(
         (case, f) for case, f in zip(cases, factors, strict=True) if not isclose(f, 1)
     )
+    sizes = f"batch_size {case.batch_size}, bytes_per_number {case.bytes_per_number}"
     return reject(
-        f"{case.model}, {pluralize(case.tokens, 'token')}, batch_size "
-        f"{case.batch_size}, bytes_per_number {case.bytes_per_number}: your answer is {factor:.3g} "
+        f"{case.model}, {pluralize(case.tokens, 'token')}, {sizes}: your answer is {factor:.3g} "
         "times what the tensors take. Which factor is missing, or one too many?"
     )
 
@@ -87,18 +89,6 @@ def _cases() -> list[_Case]:
         config = load_config(fields | dict(zip(_SIZES, sizes, strict=True)))
         cases += [_Case(name, config, *request) for request in _REQUESTS]
     return cases
-
-
-def _number(answer) -> float | None:
-    """A Python number, or the one in a tensor or an array; None for anything else."""
-    if getattr(answer, "ndim", None) == 0:
-        answer = answer.item()
-    if not isinstance(answer, Real) or isinstance(answer, bool):
-        return None
-    try:
-        return float(answer)
-    except OverflowError:
-        return inf
 
 
 class _Mistake(NamedTuple):
@@ -116,32 +106,8 @@ def _hidden_size(case):
     return case.config.hidden_size / (case.config.num_key_value_heads * case.config.head_dim)
 
 
-def _keys_alone(case):
-    return 1 / 2
-
-
 def _divided_width(case):
     return case.config.hidden_size / case.config.num_attention_heads / case.config.head_dim
-
-
-def _one_layer(case):
-    return 1 / case.config.num_hidden_layers
-
-
-def _one_sequence(case):
-    return 1 / case.batch_size
-
-
-def _numbers(case):
-    return 1 / case.bytes_per_number
-
-
-def _always_float32(case):
-    return 4 / case.bytes_per_number
-
-
-def _bits(case):
-    return 8
 
 
 def _unit(bytes_per_unit):
@@ -159,23 +125,29 @@ _MISTAKES = (
         _hidden_size,
         "the cache doesn't hold hidden_size numbers: count the key/value heads, each head_dim wide",
     ),
-    _Mistake(_keys_alone, "that is half the cache: there are keys and there are values"),
+    _Mistake(lambda _: 1 / 2, "that is half the cache: there are keys and there are values"),
     _Mistake(
         _divided_width,
         "right only where the query heads' widths add up to hidden_size, which they don't have to: "
         "the config gives you head_dim",
     ),
-    _Mistake(_one_layer, "that is one layer: each layer has its own keys and values"),
     _Mistake(
-        _one_sequence,
+        lambda case: 1 / case.config.num_hidden_layers,
+        "that is one layer: each layer has its own keys and values",
+    ),
+    _Mistake(
+        lambda case: 1 / case.batch_size,
         "right for one sequence: with batch_size sequences, each has its own keys and values",
     ),
-    _Mistake(_numbers, "that counts numbers: each takes bytes_per_number bytes"),
     _Mistake(
-        _always_float32,
+        lambda case: 1 / case.bytes_per_number,
+        "that counts numbers: each takes bytes_per_number bytes",
+    ),
+    _Mistake(
+        lambda case: 4 / case.bytes_per_number,
         "right for float32 only: bytes_per_number says how many bytes each number takes",
     ),
-    _Mistake(_bits, "those are bits: return bytes"),
+    _Mistake(lambda _: 8, "those are bits: return bytes"),
     *(
         _Mistake(_unit(unit), "return bytes, not thousands, millions or billions of them")
         for unit in _UNITS
@@ -183,6 +155,11 @@ _MISTAKES = (
 )
 
 
+@with_hints(
+    "An answer is one prefill, followed by decode steps. You've measured the time of both.",
+    "The first new token comes out of the prefill, so n - 1 decode steps follow. Prefill takes p "
+    "times the seconds that one row of a long prompt takes.",
+)
 def prediction(
     function, model, ids, n: int = 500, *, again: bool = False, clock=time.perf_counter
 ) -> Feedback:
@@ -203,11 +180,10 @@ def prediction(
     answer, problem = run_answer(function, p, n)
     if problem:
         return problem
-    predicted = _number(answer)
-    if predicted is None or not 0 < predicted < inf:
-        return reject(
-            f"predict should return seconds, a number above zero, but returned {answer!r}"
-        )
+    predicted = to_number(answer)
+    if predicted is None or not 0 < predicted < HUGE:
+        came = describe(answer)
+        return reject(f"predict should return seconds, a number above zero, but returned {came}")
     timing, is_new = _time_answer(model, ids, n, again, clock)
     took, per_row = timing.answer, timing.prompt_row
     found = f"you said {predicted:.3g} seconds for {n} tokens, and they took {took:.3g}"
@@ -215,18 +191,22 @@ def prediction(
         return accept(f"{found}: within a factor of two")
     found += "" if is_new else " (timed before; again=True times it again)"
     if _is_within(predicted / 1000, took, factor=2):
-        return reject(f"{found}: those are milliseconds")
+        return reject(f"{found}: in milliseconds, that would be right; return seconds")
     if _is_within(n / predicted, took, factor=2):
-        return reject(f"{found}: those are tokens per second")
+        return reject(
+            f"{found}: as tokens per second, that would be right; return the seconds of the answer"
+        )
     if predicted < took and _is_within(predicted, (p + n) * per_row, factor=2.5):
         return reject(
-            f"{found}. That's the speed of prefill, where the whole prompt shares one reading of "
-            "the weights. A decode step reads all weights for one token."
+            f"{found}. Prefill's speed for all tokens would give about that: there, the whole "
+            "prompt shares one reading of the weights. A decode step reads all weights for one "
+            "token."
         )
     plain_loop = count.positions(p, n, cached=False) * per_row
     if predicted > took and _is_within(predicted, plain_loop, factor=2.5):
         return reject(
-            f"{found}. That recomputes every row at every step. With a cache, it's one row a step."
+            f"{found}. Recomputing every row at every step would take about that. With a cache, "
+            "it's one row a step."
         )
     times = max(predicted / took, took / predicted)
     much = "high" if predicted > took else "low"
