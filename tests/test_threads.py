@@ -1,6 +1,7 @@
 """torch's waiting threads sleep, however a kernel is started."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from kvviz.threads import SETTINGS
-from tools.notebooks import ROOT
+from tools.notebooks import ROOT, notebooks, read
 
 NAMES = ("OMP_WAIT_POLICY", *SETTINGS)
 NOTHING = dict.fromkeys(NAMES)
@@ -76,3 +77,10 @@ def test_conda_sets_them_in_its_environment():
 
 def test_the_tests_and_their_kernels_run_with_them():
     assert "OMP_WAIT_POLICY" in os.environ or {*SETTINGS} <= {*os.environ}
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: path.stem)
+def test_a_notebook_imports_kvviz_before_torch(path):
+    code = [cell.source for cell in read(path).cells if cell.cell_type == "code"]
+    imports = re.findall(r"^(?:import|from) (kvviz|torch|transformers)\b", "\n".join(code), re.M)
+    assert imports[0] == "kvviz"
