@@ -55,6 +55,7 @@ def test_a_clean_notebook_has_no_fault(tmp_path):
 
 
 BAD_CELLS = {
+    "cell 0: ` at` can break after its space": [prose("so ` at` comes next"), code()],
     "no output at all": [code(output=[])],
     "counts are [None]": [code("x = 1", [], None)],
     "counts are [2, 1]": [code(count=2), code(count=1)],

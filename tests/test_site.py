@@ -239,8 +239,18 @@ def test_axe_finds_nothing_serious_until_a_picture_loses_its_alt(opened):
 @pytest.mark.parametrize("opened", ["alone", "lesson"], indirect=True)
 def test_it_fits_a_narrow_window(opened):
     expect(opened.image).to_be_visible()
-    opened.page.set_viewport_size({"width": 700, "height": 900})
-    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 700
+    for width in (700, 390):
+        opened.page.set_viewport_size({"width": width, "height": 900})
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@in_a_browser
+def test_every_page_fits_a_phone(chrome, built):
+    for path in built.rglob("*.html"):
+        opened = Opened(chrome, path)
+        opened.page.set_viewport_size({"width": 390, "height": 900})
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+        opened.context.close()
 
 
 @pytest.fixture(scope="module")

@@ -208,8 +208,15 @@ def _texts(outputs: list[NotebookNode]) -> Iterator[str]:
                 yield re.sub(r"base64,[A-Za-z0-9+/=]+", "", value)
 
 
+def _breaking_code(cell: NotebookNode) -> Iterator[str]:
+    """A token such as ` at` is one word to a reader, so no line may break after its space."""
+    for code in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", cell.source):
+        if code.startswith(" "):
+            yield f"`{code}` can break after its space: write it with a no-break space (U+00A0)"
+
+
 Rule = Callable[[NotebookNode], Iterator[str]]
-PROSE_RULES: tuple[Rule, ...] = (_long_prose, _prose_text, _image_without_alt)
+PROSE_RULES: tuple[Rule, ...] = (_long_prose, _prose_text, _image_without_alt, _breaking_code)
 CODE_RULES: tuple[Rule, ...] = (
     _long_code,
     _markers,
