@@ -317,3 +317,17 @@ def test_wrong_loops_fail_by_name_on_the_default_model(default_model, loop):
     assert verdict.cause == loops.WRONG[loop][0], verdict
     if loop is loops.prompts_last_token_fed:  # a token is called by its text
         assert verdict.headline == "step 1: ' states' was fed again"
+
+
+def test_logits_that_come_from_a_wrong_past_are_not_called_right(llama):
+    def forgetful(model, ids, n):
+        text, fed = ids, ids
+        for _ in range(n):
+            fed = model(fed, use_cache=True).logits[:, -1:].argmax(-1)  # without the cache
+            text = torch.cat([text, fed], dim=1)
+        return text
+
+    verdict = judge(forgetful, llama, small.prompt(6))
+    logits = next(finding for finding in verdict.findings if finding.name == "logits")
+    assert logits.passed is None
+    assert logits.says == "equal up to step 0; the rows after it come from a wrong past"

@@ -183,6 +183,10 @@ def _judge(loop: LoopEvidence, model) -> Verdict:
         logits.finding("logits", f"every step{which}"),
         entries.finding("keys and values", f"every layer and position{which}"),
     ]
+    seen = loop.steps_with_logits
+    if not passed and logits.step is None and seen and len(seen) < len(loop.steps):
+        says = f"equal up to step {seen[-1]}; the rows after it come from a wrong past"
+        findings[1] = Finding("logits", None, says)
     if passed and not logits.count:
         findings[1] = Finding("logits", None, "not seen; the last hidden states are equal")
     gaps = {"logits": logits.gap, "keys and values": entries.gap}

@@ -126,6 +126,11 @@ class LoopEvidence:
             _merge(whole, part)
         return whole
 
+    @property
+    def steps_with_logits(self) -> list[int]:
+        """The steps of which a row with the right past was compared."""
+        return [number for number, step in enumerate(self.steps) if step.logits.count]
+
     def compare_logits(self, *, only_right: bool) -> Comparison:
         """The logits of every row with the right past, as far as they were seen."""
         whole = Comparison(self.reference.gate)
