@@ -151,7 +151,7 @@ def test_the_page_of_faults_is_what_the_checks_say(default_model):
     written = page(rights(*default_model))
     assert written == PAGE.read_text(), "run: python -m tools.faults"
     assert len(GALLERY) >= 15 and "not recognised" not in written
-    lines = [line.split(" | ") for line in written.splitlines() if "✗" in line][1:]
+    lines = [line.split(" | ") for line in written.splitlines() if "✓" in line][1:]
     assert len(lines) == len(GALLERY)
     caught = {tuple(line[first : first + 5]) for line in lines for first in (1, 6)}
     assert ("·", "·", "✗", "✗", "·") in caught  # tokens and logits equal, one token at a time

@@ -13,7 +13,7 @@ PROMPT = "The first law of motion states"
 TITLE = """# Faults, and the checks that catch them
 
 Every broken cache of `kvviz.faults`, checked by `kv.check_cache` against one pass without a cache:
-six tokens and twelve new ones (with the default model, six). A ✗ marks a check that catches it:
+six tokens and twelve new ones (with the default model, six). A ✓ marks a check that catches it:
 **T**okens, **L**ogits, **K**eys and values as attention saw them, **C**hunks of 3 + 1 + 2,
 **W**ork. The tokens may be equal for this prompt only. Written by `python -m tools.faults`.
 
@@ -25,7 +25,7 @@ six tokens and twelve new ones (with the default model, six). A ✗ marks a chec
 
 def row(fault, verdicts) -> str:
     """One line of the table: which checks caught it on each model, and its name on both."""
-    marks = ["·" if finding.passed else "✗" for v in verdicts for finding in v.findings]
+    marks = ["·" if finding.passed else "✓" for v in verdicts for finding in v.findings]
     names = dict.fromkeys(verdict.cause for verdict in verdicts)
     return f"| {fault.name} | {' | '.join(marks)} | {', '.join(names)} | {fault.says} |\n"
 
