@@ -154,9 +154,9 @@ def test_the_page_of_faults_is_what_the_checks_say(default_model):
     lines = [line.split(" | ") for line in written.splitlines() if "✓" in line][1:]
     assert len(lines) == len(GALLERY)
     caught = {tuple(line[first : first + 5]) for line in lines for first in (1, 6)}
-    assert ("·", "·", "✗", "✗", "·") in caught  # tokens and logits equal, one token at a time
-    assert ("·", "·", "·", "·", "✗") in caught  # only the work gives it away
-    assert ("·", "·", "·", "✗", "·") in caught  # only a chunk does
+    assert ("·", "·", "✓", "✓", "·") in caught  # tokens and logits equal, one token at a time
+    assert ("·", "·", "·", "·", "✓") in caught  # only the work gives it away
+    assert ("·", "·", "·", "✓", "·") in caught  # only a chunk does
     for name, *_, named, says in lines:
         fault = GALLERY[name.strip("| ")]
         assert named in (fault.name, fault.group) and says.strip(" |") == fault.says
