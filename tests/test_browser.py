@@ -656,6 +656,7 @@ def test_a_folded_picture_gives_nothing_away_until_it_is_opened(lab, chrome):
     assert "step 4" not in page.locator(".jp-Notebook").inner_text()
     folded.locator(".jp-Placeholder-content").click()
     expect(page.get_by_role("img", name=FOLDED)).to_be_visible()
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
     page.close()
 
 

@@ -109,7 +109,9 @@ def test_another_column_can_be_framed_and_is_named(cached):
     cells = [a for a in ax.collections if getattr(a, "role", "") == "numbers"]
     own = next(b for a in cells for (_, j), b in zip(a.places, a.corners, strict=True) if j == 2)
     assert np.allclose(frame.get_segments()[0][:, 0].min(), own[:, 0].min(), atol=1)
-    assert joins.get_segments()[0][:, 1].max() < min(b[:, 1].min() for a in cells for b in a.corners)
+    assert joins.get_segments()[0][:, 1].max() < min(
+        b[:, 1].min() for a in cells for b in a.corners
+    )
 
 
 def test_the_newest_is_framed_whether_or_not_it_is_asked_for(cached):
