@@ -61,10 +61,10 @@ def test_the_smaller_area_is_in_front(order):
 def test_areas_say_their_sums_inside_if_they_fit_or_else_under_the_name():
     picture = stairs()
     texts = {text.get_text(): text for text in chart(picture).texts}
-    inside = texts["23,900 positions"]
+    inside = texts["23,900 positions in all"]
     x, y = inside.get_position()
     assert 0 < y < P + x
-    outside, name = texts["219 positions"], texts["with a cache"]
+    outside, name = texts["219 positions in all"], texts["with a cache"]
     assert outside.get_position()[0] == name.get_position()[0] > 1
     assert outside.get_position()[1] < name.get_position()[1]
     renderer = FigureCanvasAgg(picture.figure).get_renderer()

@@ -42,7 +42,8 @@ def draw_curves(
         log: a logarithmic y axis.
         levels: {name: y} for dashed lines across the chart.
         stairs: a filled step for each x instead of a line; x must rise.
-        areas: with stairs, what their sums count, such as "positions"; each area shows its sum.
+        areas: with stairs, what their sums count, such as "positions"; each area shows its sum
+            "in all", because a smaller area can hide a part of it.
         rounding: on a log axis, what is at or below it is no measurement: it's drawn as a hollow
             mark in a band called "rounding", and the sentence says "rounding" instead of a number.
 
@@ -62,7 +63,9 @@ def draw_curves(
     lines = {name: to_numbers(repr(name), y) for name, y in shorten_names("curves", curves).items()}
     _check(x, lines, log, stairs, areas, rounding)
     levels = shorten_names("levels", levels or {})
-    sums = {name: f"{write_number(np.nansum(y))} {areas}" for name, y in lines.items() if areas}
+    sums = {
+        name: f"{write_number(np.nansum(y))} {areas} in all" for name, y in lines.items() if areas
+    }
     right = measure_names([*lines, *levels, *sums.values()]) + 24
     figure, ax = make_axes(title, (720, 380), left=76, right=right, labels=(xlabel, ylabel))
     with style.scope():
@@ -110,7 +113,7 @@ def _describe(x, lines, levels, sums, rounding, xlabel: str) -> str:
             said = f"{name} is rounding throughout"
         elif small[1:-1].any():
             said += f", with {small.sum()} of {len(y)} rounding"
-        parts.append(said + (f", {sums[name]} in all" if sums else ""))
+        parts.append(said + (f", {sums[name]}" if sums else ""))
     parts += [f"{name} at {write_number(y)}" for name, y in levels.items()]
     if rounding is not None:
         parts.append(f"rounding is at most {write_number(rounding)}")
