@@ -5,12 +5,16 @@ import time
 from urllib.parse import urlsplit
 
 import browser
+import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from matplotlib.figure import Figure
 from nbconvert import HTMLExporter
+from nbformat import v4
 from playwright.sync_api import expect
 
 from benchmarks.stepper import measure_clicks
+from kvviz.drawing.picture import Picture
 from tools.notebooks import ROOT, canonical, read, text_of
 
 pytestmark = pytest.mark.skipif(
@@ -29,6 +33,7 @@ slow._frames.frame = lambda *key: time.sleep(0.08) or drawn(*key)
 slow""",
     "panel = kv.memory_panel(model, tokens=7)\npanel",
 ]
+FOLDED = "left: step 4 attends to 10 columns"  # the answer to a question
 RECORDED_SLOWLY = """import time
 from kvviz import progress
 progress.DELAY = 0.2
@@ -59,6 +64,15 @@ CHANGES = """(image) => {
 }"""
 
 
+def make_folded():
+    """A notebook whose one cell has a picture as its output, folded."""
+    shown, _ = Picture(Figure((2, 1)), FOLDED)._repr_mimebundle_()
+    nb = nbformat.reads(browser.notebook(["draw()"]), as_version=4)
+    nb.cells[0].metadata = {"jupyter": {"outputs_hidden": True}}
+    nb.cells[0].outputs = [v4.new_output("execute_result", shown, execution_count=1)]
+    return nbformat.writes(nb)
+
+
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lab")
@@ -69,6 +83,7 @@ def lab(tmp_path_factory):
         nb.cells = nb.cells[: last + 1]
         (folder / f"{name}.ipynb").write_text(text_of(canonical(nb)))
     (folder / "made.ipynb").write_text(browser.notebook(MADE))
+    (folder / "folded.ipynb").write_text(make_folded())
     (folder / "slow.ipynb").write_text(browser.notebook([RECORDED_SLOWLY]))
     with browser.jupyterlab(folder) as lab:
         yield lab
@@ -630,6 +645,18 @@ def test_an_exported_notebook_shows_picture_and_sentence_with_no_network(chrome,
     expect(image).to_have_count(1)
     expect(image).to_be_visible()
     assert image.evaluate("(image) => image.complete && image.naturalWidth") > 500
+    page.close()
+
+
+def test_a_folded_picture_gives_nothing_away_until_it_is_opened(lab, chrome):
+    page = chrome.new_page()
+    page.goto(lab.page("folded.ipynb"), timeout=1000 * browser.PATIENCE)
+    folded = page.locator(".jp-Cell-outputWrapper .jp-Placeholder")
+    expect(folded).to_have_text("<!-- a picture: click to open it -->")
+    assert "step 4" not in page.locator(".jp-Notebook").inner_text()
+    folded.locator(".jp-Placeholder-content").click()
+    expect(page.get_by_role("img", name=FOLDED)).to_be_visible()
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
     page.close()
 
 

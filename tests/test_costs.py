@@ -154,6 +154,15 @@ def test_a_name_stands_inside_its_band_or_on_a_pole_that_ends_in_it():
     assert [pole.get_ydata()[0] for pole in poles] == [97.5]
 
 
+def test_a_request_that_comes_back_is_named_in_each_piece_with_room():
+    held = {"law": [30] * 9 + [0] * 9, "sea": [30] * 5 + [0] * 4 + [30] * 9, "thin": [0] * 17 + [1]}
+    picture = memory(held)
+    spots = [t.get_position() for t in picture.figure.axes[1].texts if t.get_text() == "sea"]
+    (first, up), (second, down) = sorted(spots)
+    assert 0 < first < 5 and up > 30 and 9 < second < 18 and down < 30
+    assert [t.get_text() for t in picture.figure.axes[1].texts].count("law") == 1
+
+
 def test_few_requests_are_named_and_many_are_not():
     names = [text.get_text() for text in words(memory({str(i): [7, 7] for i in range(5)}))]
     assert set("01234") <= set(names)
@@ -294,7 +303,19 @@ def test_the_sentence_tells_the_shape_and_nothing_of_the_machine():
      (11, "waits for arithmetic"), (1, "1 operation a byte, waits for memory")],
 )  # fmt: skip
 def test_within_a_factor_of_one_and_a_half_a_point_is_near_the_ridge(x, waits):
-    assert roofline({"p": (x, 2e9)}).sentence.endswith(waits)
+    assert roofline({"p": (x, 0.7 * min(100e9, 15e9 * x))}).sentence.endswith(waits)
+
+
+@pytest.mark.parametrize(("x", "part"), [(0.5, "memory"), (5, "memory"), (60, "arithmetic")])
+def test_what_is_far_below_its_roof_does_not_wait_for_it(x, part):
+    roof = min(100e9, 15e9 * x)
+    far, close = (roofline({"p": (x, share * roof)}) for share in (0.49, 0.51))
+    assert far.sentence.endswith(f" a byte, under {part}'s ceiling; the drop: overhead")
+    assert "ceiling" not in close.sentence and "overhead" not in close.sentence
+    for picture in (far, close):
+        assert "the drop: overhead" in [text.get_text() for text in words(picture)]
+        (legend,) = [a for a in picture.figure.axes[0].lines if a.get_gid() == "legend:drop"]
+        assert legend.get_linestyle() == drawn(picture, "up:p").get_linestyle()
 
 
 @pytest.mark.parametrize(

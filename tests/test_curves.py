@@ -61,10 +61,10 @@ def test_the_smaller_area_is_in_front(order):
 def test_areas_say_their_sums_inside_if_they_fit_or_else_under_the_name():
     picture = stairs()
     texts = {text.get_text(): text for text in chart(picture).texts}
-    inside = texts["23,900 positions"]
+    inside = texts["23,900 positions in all"]
     x, y = inside.get_position()
     assert 0 < y < P + x
-    outside, name = texts["219 positions"], texts["with a cache"]
+    outside, name = texts["219 positions in all"], texts["with a cache"]
     assert outside.get_position()[0] == name.get_position()[0] > 1
     assert outside.get_position()[1] < name.get_position()[1]
     renderer = FigureCanvasAgg(picture.figure).get_renderer()
@@ -85,6 +85,40 @@ def test_the_sentence_says_the_sums():
 def test_few_steps_each_have_a_tick():
     assert chart(stairs(FEW)).get_xticks().tolist() == [0, 1, 2, 3]
     assert max(chart(stairs()).get_xticks()) < N
+
+
+# --- curves that end early ------------------------------------------------------------------
+
+
+def early(**more):
+    nan = float("nan")
+    curves = {"grows": [1, 2, 3, 4, 5, 6], "ends early": [2, 4, 5, nan, nan, nan], **more}
+    return kv.draw_curves(range(0, 60, 10), curves, title="Memory", xlabel="token")
+
+
+def test_a_curve_that_ends_early_is_named_at_its_own_end():
+    picture = early()
+    ax, renderer = chart(picture), FigureCanvasAgg(picture.figure).get_renderer()
+    box = words(picture)["name:ends early"].get_window_extent(renderer)
+    x, y = ax.transData.transform((20, 5))
+    assert np.hypot(box.x0 - x, (box.y0 + box.y1) / 2 - y) < 25
+    assert words(picture)["name:grows"].get_position()[0] > 1
+
+
+def test_its_name_goes_to_the_right_where_its_end_is_crowded():
+    walls = {f"wall {k}": [4.2 + k / 4] * 6 for k in range(8)}
+    assert words(early(**walls))["name:ends early"].get_position()[0] == 1.015
+
+
+def test_the_sentence_says_where_a_curve_ends_and_never_nan():
+    assert early().sentence == (
+        "Memory: grows goes from 1 to 6; ends early goes from 2 to 5 at token 20; "
+        "over token 0 to 50"
+    )
+    nan = float("nan")
+    late = early(late=[nan, 3, 3, 3, 3, 2], none=[nan] * 6).sentence
+    assert "late goes from 3 at token 10 to 2; none has no finite number;" in late
+    assert "nan" not in late
 
 
 # --- rounding -------------------------------------------------------------------------------
@@ -148,6 +182,7 @@ MANY = {
     "one stair": lambda: stairs({"a": [6]}),
     "three": lambda: stairs({"a": range(9), "b": [3] * 9, "c": [0] * 9}),
     "rounding": lambda: gaps({"gap": [10, 4, 0], "other": [5, 0, 5], "last": [1e-9] * 3}),
+    "ends early": lambda: early(),
     "only rounding": lambda: gaps({"gap": [0, 0, 0]}, levels={"gate": 0.01}),
 }
 

@@ -1,9 +1,10 @@
 """A layout is only numbers, so it can be checked before anything is drawn."""
 
+import numpy as np
 import pytest
-from squares import decode, keys_in_front, padded, plain, prefill, static, window
+from squares import decode, keys_in_front, padded, plain, prefill, square, static, window
 
-from kvviz.drawing import style
+from kvviz.drawing import painting, style
 from kvviz.drawing.layout import VALUE_LABELS, WIDEST, Room, find_room, find_start, plan
 
 MADE = [plain(), decode(), prefill(), window(), static(), padded(), keys_in_front()]
@@ -54,6 +55,19 @@ def test_room_for_all_gives_one_size_for_each():
 def test_the_legend_is_that_of_the_columns_drawn():
     assert plan([decode(7)]).states == {"new", "read", "not computed", "ink"}
     assert "to come" in plan([decode(7)], Room(span=11)).states
+
+
+def test_a_column_that_should_be_there_is_not_held_rather_than_still_to_come():
+    shares = np.ones((10, 1))
+    lost = square(["new"], [9], ["new"], own_columns=(0,), shares=shares, held_after=0)
+    states = plan([decode(10), lost]).states
+    assert "not held" in states and "to come" not in states
+    assert {"not held", "to come"} <= plan([lost], Room(span=12)).states
+    assert "not held" not in plan([decode(7)], Room(span=11)).states
+    with style.scope():
+        figure = painting.make_figure(plan([decode(10), lost]))
+    grounds = {each.get_gid() for ax in figure.axes for each in ax.collections}
+    assert "not held" in grounds and "to come" not in grounds
 
 
 def test_values_get_room_for_labels_only_if_their_order_differs():

@@ -75,7 +75,7 @@ def test_numbers_below_zero_have_a_slit_and_others_have_none(cached):
 def test_the_newest_column_is_framed_and_its_first_numbers_are_written_beside_it(cached):
     picture = kv.draw_numbers(cached, step=2, layer=1, head=0)
     ax = picture.figure.axes[0]
-    (frame,) = [a for a in ax.collections if a.get_gid() == "newest"]
+    (frame,) = [a for a in ax.collections if a.get_gid() == "framed"]
     x = frame.get_segments()[0][:, 0]
     newest = [
         box[:, 0]
@@ -91,6 +91,33 @@ def test_the_newest_column_is_framed_and_its_first_numbers_are_written_beside_it
     for k in range(6):
         assert float(texts[f"number:{k}"].replace("−", "-")) == pytest.approx(numbers[k], abs=0.006)
     assert "… and 16 more" in words(picture)
+
+
+def test_another_column_can_be_framed_and_is_named(cached):
+    picture = kv.draw_numbers(cached, step=2, layer=1, column=2)
+    ax, token = picture.figure.axes[0], cached[2].square(1, 0).tokens[2]
+    assert f"; the frame is around '{token}' at position 2; " in picture.sentence
+    texts = {t.get_gid(): t for t in ax.texts}
+    assert texts["name"].get_text() == f"key of {token}"
+    assert texts["column:2"].get_fontproperties().get_file().endswith("Bold.ttf")
+    numbers = cached[2].keys[1][0, 0, 2].tolist()
+    for k in range(6):
+        written = float(texts[f"number:{k}"].get_text().replace("−", "-"))
+        assert written == pytest.approx(numbers[k], abs=0.006)
+    (frame,) = [a for a in ax.collections if a.get_gid() == "framed"]
+    (joins,) = [a for a in ax.collections if a.get_gid() == "joins"]
+    cells = [a for a in ax.collections if getattr(a, "role", "") == "numbers"]
+    own = next(b for a in cells for (_, j), b in zip(a.places, a.corners, strict=True) if j == 2)
+    assert np.allclose(frame.get_segments()[0][:, 0].min(), own[:, 0].min(), atol=1)
+    assert joins.get_segments()[0][:, 1].max() < min(
+        b[:, 1].min() for a in cells for b in a.corners
+    )
+
+
+def test_the_newest_is_framed_whether_or_not_it_is_asked_for(cached):
+    named = kv.draw_numbers(cached, step=2, layer=1, column=7)
+    assert named.png() == kv.draw_numbers(cached, step=2, layer=1).png()
+    assert "frame" not in named.sentence
 
 
 # --- what is said ---------------------------------------------------------------------------
@@ -161,6 +188,8 @@ def test_without_query_heads_the_head_is_a_key_value_head(model):
         ({"head": 6}, "head 6: layer 0 has heads 0 to 5"),
         ({"head": "0"}, "head: expected a whole number"),
         ({"sequence": 1}, "sequence 1"),
+        ({"column": 9}, "column 9: expected one that is drawn, positions 0 to 5"),
+        ({"column": "a"}, "column: expected a whole number"),
     ],
 )
 def test_what_the_recording_does_not_have_is_refused(cached, options, says):
@@ -207,6 +236,7 @@ LOOKS = {
     ),
     "128 wide": lambda: kv.draw_numbers(_wide(), step=1, kind="outputs"),
     "long": lambda: kv.draw_numbers(record(small.llama(), small.prompt(91)), kind="values"),
+    "framed": lambda: kv.draw_numbers(record(small.llama(), small.prompt(6)), step=2, column=3),
     "narrow": lambda: kv.draw_numbers(record(small.llama(head_dim=2), small.prompt(5)), step=1),
 }
 

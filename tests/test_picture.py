@@ -31,6 +31,7 @@ from squares import (
     static,
     window,
 )
+from test_colours import check_contrast
 
 import kvviz as kv
 from kvviz.drawing import style
@@ -194,6 +195,8 @@ def test_output_is_an_image_with_alt_text_a_png_and_the_sentence():
     data = re.search(r'src="data:image/png;base64,([^"]*)"', shown["text/html"])[1]
     assert data == shown["image/png"]
     assert base64.b64decode(data) == picture.png()
+    comment, image = shown["text/html"].split("\n")  # a folded output shows its first line
+    assert comment == "<!-- a picture: click to open it -->" and image == picture.html
     assert f'width="{picture.width}"' in shown["text/html"]
     json.dumps(shown)
 
@@ -574,6 +577,45 @@ def test_a_level_is_in_front_of_the_bars_and_no_number_is_on_it(log):
             box = boxes[f"number:{y}"]
             assert not box.x0 - 2 < across < box.x1 + 2, y
     assert not boxes["name:the level"].overlaps(boxes["name:the next level"])
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_number_is_never_beyond_a_level_its_bar_does_not_reach(log):
+    values = {"far under": 0.012, "just under": 0.98, "at": 1, "over": 1.1, "far over": 30, "0": 0}
+    levels = {"gate": 1, "next": 1.3, "low": 0.013}
+    highlight, last = ["just under", "over"], {"end": 33}
+    for lines in ({"gate": 1}, levels, levels | last):
+        picture = kv.draw_bars(values, title="t", log=log, levels=lines, highlight=highlight)
+        figure = picture.figure
+        ax, renderer = figure.axes[1], FigureCanvasAgg(figure).get_renderer()
+        boxes = {text.get_gid(): text.get_window_extent(renderer) for text in ax.texts}
+        names = [text for text in ax.texts if not (text.get_gid() or "").strip()]
+        for y, (value, name) in enumerate(zip(values.values(), names, strict=True)):
+            box, there = boxes[f"number:{y}"], name.get_window_extent(renderer)
+            assert there.x0 >= 0 and there.x1 < box.x0
+            for level in lines.values():
+                at = ax.transData.transform((level, 0))[0]
+                assert not box.x0 - 1 < at < box.x1 + 1, (value, level)
+                assert value >= level or box.x1 < at, (value, level)
+        check_contrast(figure)
+
+
+def test_a_legend_says_what_the_hatched_bars_have_in_common():
+    values, levels = {"a": 1e-6, "b": 3, "c": 5}, {"gate": 1e-5}
+    options = {"title": "Gaps", "log": True, "levels": levels, "marked": "over the gate"}
+    picture = kv.draw_bars(values, highlight=["b", "c"], xlabel="gap", **options)
+    whole, ax = picture.figure.axes
+    (swatch,) = [each for each in whole.patches if each.get_gid() == "legend:marked"]
+    bars = {each.get_gid(): each for each in ax.patches}
+    for name in "bc":
+        assert bars[f"bar:{name}"].get_hatch() == swatch.get_hatch()
+        assert bars[f"bar:{name}"].get_facecolor() == swatch.get_facecolor()
+    assert bars["bar:a"].get_hatch() != swatch.get_hatch()
+    assert "over the gate" in texts(picture.figure)
+    assert picture.sentence.endswith("; over the gate: b, c")
+    none = kv.draw_bars(values, **options)
+    assert "over the gate" not in texts(none.figure)
+    assert none.sentence.endswith("; over the gate: none")
 
 
 def test_markers_of_curves_that_meet_are_apart():

@@ -174,7 +174,9 @@ def test_each_frame_is_the_steppers(runs, tmp_path):
         made.sentence.startswith("5 steps, at the end left: step 4") and repr(made) == made.sentence
     )
     image = Images()
-    image.feed(made._repr_mimebundle_()["text/html"])
+    shown = made._repr_mimebundle_()["text/html"]
+    assert shown.startswith("<!-- a picture: click to open it -->\n<img ")
+    image.feed(shown)
     assert image.found["alt"] == made.sentence
     assert image.found["src"].startswith("data:image/gif;base64,")
     assert sorted(os.listdir(tmp_path)) == ["decode.gif"]

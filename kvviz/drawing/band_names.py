@@ -16,6 +16,8 @@ from kvviz.drawing.names import ROW, find_clear_spots
 def name_bands(ax: Axes, names: Sequence[str], edges, tops, *, flags: Sequence, highest) -> None:
     """Write each band's name inside it, or on a pole above the stack if the band is too thin.
 
+    A band that is left and comes back has its name in every piece with room for it.
+
     `edges` (n + 1) bound the moments, and `tops` (bands + 1, n) the bands. The y axis shows at
     least up to `highest`, below the poles' names. `flags` [(words, (x, y))] get poles too, in red.
     """
@@ -44,12 +46,22 @@ def _sort_names(ax: Axes, names: Sequence[str], edges, tops) -> tuple[list, list
     inside, over = [], []
     for name, low, top in zip(names, tops, tops[1:], strict=False):
         widest = (top - low).argmax()
-        if spot := _find_inside(ax, name, edges, low, top):
-            inside.append((name, spot))
+        spots = [
+            _find_inside(ax, name, edges[a : b + 1], low[a:b], top[a:b])
+            for a, b in _find_pieces(top > low)
+        ]
+        if any(spots):
+            inside += [(name, spot) for spot in spots if spot]
         elif top[widest] > low[widest]:
             spot = edges[widest : widest + 2].mean(), (top + low)[widest] / 2
             over.append((spot, name, style.TEXT))
     return inside, over
+
+
+def _find_pieces(there: np.ndarray) -> list[tuple[int, int]]:
+    """[(first, end)] of each run of moments at which a band is there."""
+    turns = np.flatnonzero(np.diff(np.r_[False, there, False]))
+    return list(zip(turns[::2].tolist(), turns[1::2].tolist(), strict=True))
 
 
 def _find_inside(ax: Axes, name: str, edges, low, top) -> tuple[float, float] | None:

@@ -10,9 +10,9 @@ from matplotlib.ticker import FixedLocator, LogLocator
 
 from kvviz.drawing import style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
+from kvviz.drawing.curve_names import name_ends
 from kvviz.drawing.inputs import check_finite, shorten_names, to_numbers
 from kvviz.drawing.marks import write
-from kvviz.drawing.names import spread_out
 from kvviz.drawing.picture import Picture
 from kvviz.drawing.stairs import paint_stairs, write_sums
 
@@ -33,7 +33,7 @@ def draw_curves(
     areas: str = "",
     rounding: float | None = None,
 ) -> Picture:
-    """Draw curves {name: y} over `x`, each named at its right end.
+    """Draw curves {name: y} over `x`, each named at its right end; NaN is a gap or an early end.
 
     Args:
         x: n numbers; curves: n numbers for each name.
@@ -42,7 +42,8 @@ def draw_curves(
         log: a logarithmic y axis.
         levels: {name: y} for dashed lines across the chart.
         stairs: a filled step for each x instead of a line; x must rise.
-        areas: with stairs, what their sums count, such as "positions"; each area shows its sum.
+        areas: with stairs, what their sums count, such as "positions"; each area shows its sum
+            "in all", because a smaller area can hide a part of it.
         rounding: on a log axis, what is at or below it is no measurement: it's drawn as a hollow
             mark in a band called "rounding", and the sentence says "rounding" instead of a number.
 
@@ -62,7 +63,9 @@ def draw_curves(
     lines = {name: to_numbers(repr(name), y) for name, y in shorten_names("curves", curves).items()}
     _check(x, lines, log, stairs, areas, rounding)
     levels = shorten_names("levels", levels or {})
-    sums = {name: f"{write_number(np.nansum(y))} {areas}" for name, y in lines.items() if areas}
+    sums = {
+        name: f"{write_number(np.nansum(y))} {areas} in all" for name, y in lines.items() if areas
+    }
     right = measure_names([*lines, *levels, *sums.values()]) + 24
     figure, ax = make_axes(title, (720, 380), left=76, right=right, labels=(xlabel, ylabel))
     with style.scope():
@@ -80,7 +83,8 @@ def draw_curves(
             ax.set_ylim(bottom=0)
         if areas:
             ends += write_sums(ax, x, lines, sums)
-        _name_ends(ax, ends)
+        across = {name: np.full(x.shape, float(y)) for name, y in levels.items()}
+        name_ends(ax, ends, x, {} if stairs else across | lines)
     said = _describe(x, lines, levels, sums, rounding, xlabel)
     return Picture(figure, sentence or f"{title}: {said}")
 
@@ -104,18 +108,29 @@ def _describe(x, lines, levels, sums, rounding, xlabel: str) -> str:
     parts = []
     for name, y in lines.items():
         small = np.zeros(y.shape, dtype=bool) if rounding is None else y <= rounding
-        first, last = ("rounding" if small[k] else write_number(y[k]) for k in (0, -1))
-        said = f"{name} goes from {first} to {last}"
+        said = f"{name} {_say_ends(x, y, small, xlabel or 'x')}"
         if small.all():
             said = f"{name} is rounding throughout"
         elif small[1:-1].any():
             said += f", with {small.sum()} of {len(y)} rounding"
-        parts.append(said + (f", {sums[name]} in all" if sums else ""))
+        parts.append(said + (f", {sums[name]}" if sums else ""))
     parts += [f"{name} at {write_number(y)}" for name, y in levels.items()]
     if rounding is not None:
         parts.append(f"rounding is at most {write_number(rounding)}")
     over = f"over {xlabel or 'x'} {write_number(x[0])} to {write_number(x[-1])}"
     return "; ".join([*parts, over])
+
+
+def _say_ends(x, y, small, axis: str) -> str:
+    """`goes from 6 to 9 at step 3`: the first and last number, and where, if not at the ends."""
+    there = np.flatnonzero(np.isfinite(y))
+    if not len(there):
+        return "has no finite number"
+    words = []
+    for k, end in ((there[0], 0), (there[-1], len(y) - 1)):
+        number = "rounding" if small[k] else write_number(y[k])
+        words.append(number if k == end else f"{number} at {axis} {write_number(x[k])}")
+    return f"goes from {' to '.join(words)}"
 
 
 # -- lines ---------------------------------------------------------------------------------------
@@ -188,14 +203,3 @@ def _paint_rounding(ax: Axes, x, lines: Mapping, rounding: float, highest: float
     middle = BAND / 2
     write(ax, -0.015, middle, "rounding", color=style.QUIET, ha="right", transform=ax.transAxes)
     return ends
-
-
-def _name_ends(ax: Axes, ends: list[tuple]) -> None:
-    """Write names at the right, as near to their `ends` (y, name, colour, bold) as space allows."""
-    height = ax.get_window_extent().height * style.PIXELS / ax.get_figure().dpi
-    spots = [ax.transAxes.inverted().transform(ax.transData.transform((0, y)))[1] for y, *_ in ends]
-    for i, at in spread_out(spots, 16 / height):
-        _, name, color, bold = ends[i]
-        write(
-            ax, 1.015, at, name, color=color, bold=bold, transform=ax.transAxes, gid=f"name:{name}"
-        )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from kvviz.drawing import labels, legend, notes, style
-from kvviz.drawing.square_drawing import GAP, get_thickness
+from kvviz.drawing.square_drawing import GAP, get_thickness, list_states
 from kvviz.recording.square import Square
 
 WIDEST = 160  # columns in all of a picture's squares; beyond that, only the newest are drawn
@@ -134,7 +134,7 @@ class Plan:
         """What the legend explains."""
         found = set()
         for panel in self.panels:
-            found |= panel.square.legend(self.span, self.start)
+            found |= list_states(panel.square, self.span, self.start)
         if not any(panel.square.past_rows(self.start + self.top) for panel in self.panels):
             found.discard("not computed")
         return (found | self.room.states) & style.STATES.keys()

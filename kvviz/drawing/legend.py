@@ -66,6 +66,7 @@ def draw_swatch(ax: Axes, state: str, x: float, y: float) -> list:
         "not computed": ("none", "#a9a9b3", None, [marks.DASH]),
         "not kept": (style.FIRST_INK, None, None, None),
         "to come": (style.TO_COME, style.LINE, None, None),
+        "not held": (style.TO_COME, style.QUIET, None, marks.NOT_HELD["linestyles"]),
         "empty": (style.PAPER, style.LINE, None, None),
         "missing": (style.PAPER, style.ALARM, None, [marks.DASH]),
         "wrong": (style.PAPER, style.ALARM, None, None),

@@ -18,6 +18,7 @@ from kvviz.drawing import fonts, style
 SMALL_CELL = 12  # pixels; below this, only outlines are dashed, and edges get no thinner
 HATCH = "/////"
 DASH = (0, (2.2, 2.2))
+NOT_HELD = {"edgecolors": style.QUIET, "linestyles": [(0, (1, 2))]}
 
 
 class Canvas(Protocol):

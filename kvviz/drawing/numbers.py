@@ -15,6 +15,7 @@ from kvviz.drawing.flow_layer import draw_bracket
 from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.numbers_facts import (
     KINDS,
+    WIDEST,
     Numbers,
     check_kind,
     describe_numbers,
@@ -25,7 +26,6 @@ from kvviz.drawing.numbers_facts import (
 from kvviz.drawing.picture import Picture
 from kvviz.recording.square import Square
 
-WIDEST = 96  # columns; beyond that, only the newest are drawn
 WIDE, CELL, HIGH = 440, 34, 330  # pixels: all columns, a column at most, all rows
 LEFT, TOP, LABELS, LINE, SWATCH = 58, 52, 60, 15, 24  # pixels
 FIRST = 6  # numbers of the newest that are written out
@@ -40,9 +40,10 @@ def draw_numbers(
     head: int = 0,
     kind: str = "keys",
     sequence: int = 0,
+    column: int | None = None,
     title: str | None = None,
 ) -> Picture:
-    """Draw one head's keys as numbers: a column of them for each token, the newest framed.
+    """Draw one head's keys as numbers: a column of them for each token, one framed.
 
     Args:
         run: a recording that kept `kind`.
@@ -51,11 +52,12 @@ def draw_numbers(
             neither attention nor queries, it is a key/value head.
         kind: "keys", "values", "queries" or "outputs"; queries and outputs have a column for each
             row computed in this step.
+        column: the position whose first numbers are written out; by default, the newest.
         title: by default, what the numbers are.
 
     Raises:
         TypeError: `run` isn't a recording.
-        ValueError: there is no such step, layer, head, sequence or kind, or it wasn't kept.
+        ValueError: there is no such step, layer, head, sequence, kind or column, or it wasn't kept.
 
     >>> with kv.record(model, keep=("keys",)) as mine:
     ...     logits = model(ids).logits
@@ -68,7 +70,7 @@ def draw_numbers(
     square = pick_square(run, step, layer, 0, sequence)
     if layer is None and (kept := run[step].kept.get(kind)):
         square = run[step].square(min(kept), 0, sequence)
-    numbers = read_numbers(run, square, kind, head)
+    numbers = read_numbers(run, square, kind, head, column)
     start = max(0, len(numbers.columns) - WIDEST)
     with style.scope():
         figure = _paint(numbers, start, title or _write_title(numbers))
@@ -105,9 +107,9 @@ def _paint(numbers: Numbers, start: int, title: str):
             ends = LEFT + cell * here[0] + 1, LEFT + cell * (here[-1] + 1) - 1
             draw_bracket(ax, ends, down, words, within=(LEFT, right), gid="work")
             down += 26
-    if numbers.newest is not None:
-        at = LEFT + cell * (numbers.newest - start)
-        _frame_newest(ax, numbers, (at, top, cell, row))
+    if numbers.framed is not None:
+        at = LEFT + cell * (numbers.framed - start)
+        _frame_column(ax, numbers, (at, top, cell, row))
         _write_first(ax, numbers, right + 22, top, row, at + cell)
     _draw_scale(ax, limit, LEFT, down + 22)
     return figure
@@ -154,10 +156,10 @@ def _label_columns(ax: Axes, numbers: Numbers, start: int, at) -> None:
     (left, top, cell), n = at, len(numbers.columns)
     every = ceil(14 / cell)
     for i in range(start, n):
-        newest = i == numbers.newest
-        if (n - 1 - i) % every and not newest:
+        framed = i == numbers.framed
+        if abs(numbers.framed - i if numbers.framed is not None else n - 1 - i) % every:
             continue
-        words, font = fonts.make_label(numbers.tokens[i], bold=newest, size=style.LABEL, width=40)
+        words, font = fonts.make_label(numbers.tokens[i], bold=framed, size=style.LABEL, width=40)
         x = left + cell * (i - start + 0.5) + 4
         write(
             ax, x, top - 7, words, font=font, rotation=55, rotation_mode="anchor", va="baseline",
@@ -165,30 +167,38 @@ def _label_columns(ax: Axes, numbers: Numbers, start: int, at) -> None:
         )  # fmt: skip
 
 
-def _frame_newest(ax: Axes, numbers: Numbers, at) -> None:
+def _frame_column(ax: Axes, numbers: Numbers, at) -> None:
     left, top, cell, row = at
     bottom, color = top + row * len(numbers.values), style.ROLES[numbers.kind]
     frame = [(left, top - 1), (left + cell, top - 1), (left + cell, bottom + 1), (left, bottom + 1)]
     lines = LineCollection([[*frame, frame[0]]], colors=color, linewidths=2.2, zorder=3)
-    lines.set_gid("newest")
+    lines.set_gid("framed")
     add(ax, [lines])
 
 
 def _write_first(ax: Axes, numbers: Numbers, x: float, top: float, row: float, edge: float):
-    """Write the first numbers of the newest token beside it, each joined to its cell."""
-    newest, color = numbers.values[:, numbers.newest], style.ROLES[numbers.kind]
-    words = fonts.make_label(numbers.tokens[numbers.newest], bold=True, width=70)[0]
+    """Write the framed column's first numbers at the right.
+
+    Each is joined to its cell, or, if there are columns between, all are joined to the frame.
+    """
+    framed, color = numbers.values[:, numbers.framed], style.ROLES[numbers.kind]
+    words = fonts.make_label(numbers.tokens[numbers.framed], bold=True, width=70)[0]
+    between = numbers.framed < len(numbers.columns) - 1
     name = f"{KINDS[numbers.kind]} of {words}"
     write(ax, x + 12, top - 12, name, bold=True, color=color, gid="name")
     lines = []
-    for k, number in enumerate(newest[:FIRST]):
+    if between:
+        lines.append([(edge, top - 3), (x + 4, top - 3), (x + 8, top - 8)])
+    for k, number in enumerate(framed[:FIRST]):
         y = top + 8 + LINE * k
-        lines.append([(edge + 1, top + row * (k + 0.5)), (x + 6, y)])
+        if not between:
+            lines.append([(edge + 1, top + row * (k + 0.5)), (x + 6, y)])
         write(ax, x + 56, y, _write_rounded(number), ha="right", gid=f"number:{k}")
-    add(ax, [LineCollection(lines, colors=style.LINE, linewidths=0.8, gid="joins")])
-    if len(newest) > FIRST:
+    looks = (color, 1.6) if between else (style.LINE, 0.8)
+    add(ax, [LineCollection(lines, colors=looks[0], linewidths=looks[1], gid="joins")])
+    if len(framed) > FIRST:
         y = top + 8 + LINE * FIRST
-        write(ax, x + 12, y, f"… and {len(newest) - FIRST} more", color=style.QUIET)
+        write(ax, x + 12, y, f"… and {len(framed) - FIRST} more", color=style.QUIET)
 
 
 def _write_rounded(number: float) -> str:

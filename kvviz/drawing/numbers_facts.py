@@ -12,6 +12,7 @@ from kvviz.recording.square import WRITTEN, Square
 from kvviz.words import pluralize
 
 KINDS = {"keys": "key", "values": "value", "queries": "query", "outputs": "output"}
+WIDEST = 96  # columns; beyond that, only the newest are drawn
 SAME = 1e-3  # of the largest number: numbers closer than that are the same but for rounding
 
 
@@ -24,6 +25,7 @@ class Numbers:
         square: a square of the same step and layer; head: the head that was asked for.
         columns: the position of each column; tokens, states: its text and its state.
         newest: index of the newest token's column; None if there's only padding.
+        framed: index of the column that is framed and written out: the newest unless asked for.
         kv_head: the key/value head they are of; None for queries and outputs.
         is_shared: whether `kv_head` was found from the query head.
         before: (step, unchanged, compared): how many of the columns that the step before had, too,
@@ -38,16 +40,17 @@ class Numbers:
     tokens: tuple[str, ...]
     states: tuple[str, ...]
     newest: int | None
+    framed: int | None
     kv_head: int | None
     is_shared: bool
     before: tuple[int, int, int] | None
 
 
-def read_numbers(run, square: Square, kind: str, head: int) -> Numbers:
+def read_numbers(run, square: Square, kind: str, head: int, column: int | None = None) -> Numbers:
     """The numbers of one kind that a head worked with in the step and layer of `square`.
 
     Raises:
-        ValueError: this kind wasn't kept, or there is no such head.
+        ValueError: this kind wasn't kept, or there is no such head or column.
     """
     step = run[square.step]
     per_column = kind in ("keys", "values")
@@ -78,10 +81,19 @@ def read_numbers(run, square: Square, kind: str, head: int) -> Numbers:
         tokens=tuple(texts),
         states=tuple(states),
         newest=newest,
+        framed=newest if column is None else _find_column(column, columns),
         kv_head=kv_head,
         is_shared=per_column and n_heads is not None and kept.shape[1] != n_heads,
         before=_compare(run, step, square, kind, own, columns) if per_column else None,
     )
+
+
+def _find_column(column: int, columns) -> int:
+    if check_whole("column", column) not in columns[-WIDEST:]:
+        drawn = columns[-WIDEST:]
+        span = f"positions {drawn[0]} to {drawn[-1]}" if drawn else "none"
+        raise ValueError(f"column {column}: expected one that is drawn, {span}")
+    return columns.index(column)
 
 
 def get_kept(step, layer: int, kind: str):
@@ -175,6 +187,9 @@ def describe_numbers(numbers: Numbers, left_out: int = 0) -> str:
     clauses = [f"{pluralize(n, thing, numbers.kind)} of {pluralize(wide, 'number')}"]
     if numbers.newest is not None:
         clauses.append(f"the newest belongs to {tokens.quoted(numbers.tokens[numbers.newest])}")
+    if numbers.framed != numbers.newest:
+        whose = tokens.quoted(numbers.tokens[numbers.framed])
+        clauses.append(f"the frame is around {whose} at position {numbers.columns[numbers.framed]}")
     work = [words for _, words in list_work(numbers)]
     clauses += work
     if numbers.before and "since step" not in work[0]:

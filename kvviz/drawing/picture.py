@@ -16,6 +16,10 @@ from PIL import Image
 from kvviz import files
 from kvviz.drawing import style
 
+# JupyterLab shows an output's first line where the output is folded: it mustn't be the alt text,
+# which can be the answer to a question.
+FOLDED = "<!-- a picture: click to open it -->\n"
+
 
 class Picture:
     """A figure with the sentence that describes it; a notebook shows it on a cell's last line.
@@ -82,7 +86,8 @@ class Picture:
     def _repr_mimebundle_(self, include=None, exclude=None) -> tuple[dict, dict]:
         image, data = tag("png", self.png(), self.sentence, self.width)
         shown = {"image/png": {"width": self.width, "height": self.height}}
-        return {"text/html": image, "image/png": data, "text/plain": self.sentence}, shown
+        bundle = {"text/html": FOLDED + image, "image/png": data, "text/plain": self.sentence}
+        return bundle, shown
 
     def __repr__(self) -> str:
         return self.sentence

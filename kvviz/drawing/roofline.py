@@ -16,6 +16,8 @@ from kvviz.drawing.names import ROW, find_clear_spots, shorten
 from kvviz.drawing.picture import Picture
 
 COUNTS = ("", "thousands of ", "millions of ", "billions of ", "trillions of ")
+DROP = "the drop: overhead"  # from the roof down to a point
+FAR = 2  # a point more than this factor below its roof doesn't wait for what the roof is made of
 NEAR = 1.5  # within this factor of the ridge, a point is near it
 
 
@@ -43,10 +45,13 @@ def draw_roofline(
 
     >>> kv.draw_roofline({"decode": (0.5, 6e9)}, flops=1e11, bandwidth=2e10, title="A laptop")
     A laptop: decode, 0.5 operations a byte, waits for memory
+    >>> kv.draw_roofline({"decode": (0.5, 2e9)}, flops=1e11, bandwidth=2e10, title="A laptop")
+    A laptop: decode, 0.5 operations a byte, under memory's ceiling; the drop: overhead
     """
     _check(points, flops, bandwidth)
     ridge, roof, limits = _find_roof(points, flops, bandwidth)
     power = int(np.clip((np.log10(flops) - 1) // 3, 0, len(COUNTS) - 1))
+    far = [min(flops, bandwidth * x) / y > FAR for x, y in points.values()]
     labels = "operations for each byte moved", f"{COUNTS[power]}operations a second"
     figure, ax = make_axes(title, (720, 400), left=76, right=40, labels=labels)
     with style.scope():
@@ -56,13 +61,15 @@ def draw_roofline(
         for i, (name, (x, y)) in enumerate(points.items()):
             _paint_point(ax, i, name, x, y, min(flops, bandwidth * x))
         _name_roof(ax, roof)
+        _draw_legend(figure.axes[0], 76, 388)
         _name_points(ax, [shorten(name) for name in points], list(points.values()), roof)
         style_axis(ax.xaxis, log=True)
         style_axis(ax.yaxis, log=True, unit=1000**power)
     words = [
-        f"{name}, {write_number(x)} operation{'s' * (x != 1)} a byte, {_describe(x / ridge)}"
-        for name, (x, _) in points.items()
+        f"{name}, {write_number(x)} operation{'s' * (x != 1)} a byte, {_describe(x / ridge, below)}"
+        for below, (name, (x, _)) in zip(far, points.items(), strict=True)
     ]
+    words += [DROP] * any(far)
     return Picture(figure, sentence or f"{title}: {'; '.join(words)}")
 
 
@@ -108,7 +115,10 @@ def _paint_point(ax: Axes, i: int, name: str, x: float, y: float, roof: float) -
     )
 
 
-def _describe(ratio: float) -> str:
+def _describe(ratio: float, is_far: bool) -> str:
+    """What a point waits for, or, far below its roof, only which part of the roof is over it."""
+    if is_far:
+        return f"under {'memory' if ratio < 1 else 'arithmetic'}'s ceiling"
     if 1 / NEAR <= ratio <= NEAR:
         return "near the ridge"
     return f"waits for {'memory' if ratio < 1 else 'arithmetic'}"
@@ -135,6 +145,13 @@ def _name_roof(ax: Axes, roof) -> None:
         )
     words, spot = f"ridge {write_number(roof[1, 0])}", back((ridge[0] + 5, ax.bbox.y0 + 9))
     write(ax, *spot, words, size=style.SMALL, color=style.QUIET, gid="name:ridge")
+
+
+def _draw_legend(whole: Axes, x: float, y: float) -> None:
+    """Say what the dashed lines from the roof down to the points are, under the chart."""
+    dashes = {"linestyle": (0, (4, 3)), "linewidth": 1.2}
+    whole.plot([x, x + 24], [y, y], color=style.TEXT, gid="legend:drop", **dashes)
+    write(whole, x + 32, y, DROP, gid="name:drop")
 
 
 def _name_points(ax: Axes, names: Sequence[str], points: Sequence, roof) -> None:

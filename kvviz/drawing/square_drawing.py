@@ -111,16 +111,40 @@ def _draw_not_computed(ax: Canvas, places: list[tuple[int, int]], start: int) ->
 def draw_later(
     ax: Canvas, square: Square, *, span: int, start: int = 0, gap: float = GAP, top: int = 0
 ) -> list:
-    """Draw a pale ground where the columns and rows of later steps will go."""
+    """Draw a pale ground where the columns and rows of later steps will go.
+
+    Columns that the newest row's position counts, but that aren't held, have a dotted outline.
+    """
     n = max(0, square.n_filled - start)
     if n >= span:
         return []
     drawn, cell = max(0, square.n_columns - start), measure_cell(ax)
-    gap, thick = gap / cell, get_thickness(cell)
-    corner = np.array([[n, top], [span, top], [span, span], [0, span], [0, n], [n, n]])
-    strips = make_boxes(drawn, [top - gap - thick, span + gap], span - drawn, thick)
-    grounds = [corner, *strips]
-    return add(ax, [PolyCollection(grounds, facecolors=style.TO_COME, linewidths=0, gid="to come")])
+    gap, thick, artists = gap / cell, get_thickness(cell), []
+    end = min(span, n + count_not_held(square))
+    for state, to in (("to come", span), ("not held", end)):
+        if to <= n or (state == "to come" and end == span):
+            continue
+        corner = np.array([[n, top], [to, top], [to, to], [0, to], [0, n], [n, n]])
+        strips = make_boxes(drawn, [top - gap - thick, span + gap], to - drawn, thick)
+        looks = {"linewidths": 0} if state == "to come" else {"linewidths": 0.8, **marks.NOT_HELD}
+        grounds = PolyCollection([corner, *strips], facecolors=style.TO_COME, gid=state, **looks)
+        artists.append(grounds)
+    return add(ax, artists)
+
+
+def count_not_held(square: Square) -> int:
+    """How many columns fewer a cached step has than the newest row's position says."""
+    known = max(square.row_positions, default=-1) + 1
+    return max(0, known - square.n_filled) if square.cached else 0
+
+
+def list_states(square: Square, span: int, start: int) -> set[str]:
+    """What the legend explains of one square."""
+    states = square.legend(span, start)
+    if not (lacking := count_not_held(square)):
+        return states
+    is_full = square.n_filled + lacking - start >= span
+    return (states - {"to come"} if is_full else states) | {"not held"}
 
 
 def draw_veil(ax: Canvas, rows: Sequence[int], span: int) -> list:

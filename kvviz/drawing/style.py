@@ -46,6 +46,7 @@ STATES = {
     "pad": "padding",
     "ink": "share of attention",
     "to come": "still to come",
+    "not held": "not held",
     "wrong": "wrong",
     "extra": "too many",
     "missing": "missing",

@@ -11,7 +11,7 @@ from PIL import Image
 
 from kvviz import files
 from kvviz.arguments import describe
-from kvviz.drawing.picture import tag
+from kvviz.drawing.picture import FOLDED, tag
 from kvviz.widgets.stepper import stepper
 
 
@@ -36,7 +36,7 @@ class Animation:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         image, _ = tag("gif", self.gif, self.sentence, self.width)
-        return {"text/html": image, "text/plain": self.sentence}
+        return {"text/html": FOLDED + image, "text/plain": self.sentence}
 
     def __repr__(self) -> str:
         return self.sentence

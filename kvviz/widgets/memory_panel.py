@@ -114,7 +114,7 @@ class MemoryPanel(placed.Placed):
 
     def _refresh(self, _=None) -> None:
         self.picture = self._draw()
-        self._picture = self.picture._repr_mimebundle_()[0]["text/html"]
+        self._picture = self.picture.html
 
     def __repr__(self) -> str:
         return self.sentence
