@@ -350,3 +350,19 @@ def test_the_number_of_tokens_counts_in_the_second_call_too(llama):
 def test_a_tokenizer_that_is_none_is_no_mistake_of_the_loop(llama):
     with pytest.raises(TypeError, match="tokenizer: expected one of transformers, .* got int"):
         check(lambda *given: None, llama, small.prompt(7), 8, tokenizer=3)
+
+
+def test_a_loop_that_scales_what_is_held_is_told_so(llama):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        out = model(ids, use_cache=True)
+        for _ in range(n):
+            ids = torch.cat([ids, out.logits[:, -1:].argmax(-1)], dim=1)
+            for layer in out.cache.layers:
+                layer.values = layer.values * (1 + 3e-6)
+            out = model(ids[:, -1:], cache=out.cache)
+        return ids
+
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.cause == "held changed a little", verdict
+    assert "the values that were held came back larger by 3 millionths" in verdict.headline

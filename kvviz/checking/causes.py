@@ -138,6 +138,9 @@ ADVICE = {
     "sees it: create it in __init__, not in the class.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
     "but it's no longer the same cache.",
+    "held changed a little": "Keys and values must come out as they went in, to the last digit: "
+    "look for arithmetic on the way into the cache, or out of it. The change adds up from step to "
+    "step where the whole entry is stored again.",
     # What a row could see.
     "mask missing": "Several rows at once need the triangle: a row sees its own position and those "
     "before it.",

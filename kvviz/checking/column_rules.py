@@ -12,6 +12,7 @@ from kvviz.checking.columns import (
     match_columns,
     name_positions,
 )
+from kvviz.checking.drift_rules import held_came_back_changed
 from kvviz.checking.evidence import LayerEvidence
 from kvviz.checking.query_rules import key_at_another_position
 from kvviz.words import pluralize
@@ -249,5 +250,6 @@ COLUMN_RULES = (
     key_at_another_position,
     another_layers_columns,
     lower_precision,
+    held_came_back_changed,
     other_columns,
 )
