@@ -9,6 +9,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from kvviz.checking.watchdog import limit_time
 
 _DOES_NOTHING = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
@@ -71,3 +73,20 @@ def is_unwritten(function) -> bool:
     instructions = list(dis.get_instructions(function))
     returns = [each.argval for each in instructions if "CONST" in each.opname]
     return all(each.opname in _DOES_NOTHING for each in instructions) and returns in ([None], [...])
+
+
+def to_tensor(answer) -> torch.Tensor | None:
+    """A tensor of the same numbers, also from an array or nested lists; None if it can't be one.
+
+    >>> from kvviz.checking.learner_code import to_tensor
+    >>> to_tensor([[17, 3], [88, 41]]).shape
+    torch.Size([2, 2])
+    """
+    if isinstance(answer, torch.Tensor):
+        return answer.detach()
+    if not (hasattr(answer, "__array__") or isinstance(answer, list | tuple)):
+        return None
+    try:
+        return torch.as_tensor(answer)
+    except (ValueError, TypeError, RuntimeError):
+        return None
