@@ -10,6 +10,7 @@ import strangers
 import torch
 
 from kvviz.checking import cache as cache_room
+from kvviz.checking import cache_rules
 from kvviz.checking.cache import RightForge, check_cache, judge_cache
 from kvviz.checking.causes import ADVICE
 from kvviz.faults import GALLERY
@@ -477,3 +478,15 @@ def test_one_row_that_may_see_everything_has_no_mask_to_miss():
 
     verdict = check_cache(forge_class=NearlyRight)
     assert verdict.cause == "not recognised" and "the output differs" in verdict.headline, verdict
+
+
+def test_a_failure_of_the_check_is_not_shown_as_the_learners(monkeypatch):
+    def fails(layer):
+        return next(iter(()))
+
+    monkeypatch.setitem(cache_rules.RULES, "columns", (fails,))
+    monkeypatch.setitem(cache_rules.RULES, "queries", (fails,))
+    verdict = check_cache(_changes(values=_scale(1.5)))
+    assert verdict.cause == "not recognised" and not verdict.passed
+    says = "this check could not judge your classes: RuntimeError"
+    assert verdict.headline.startswith(says) and "raised RuntimeError" not in verdict.headline

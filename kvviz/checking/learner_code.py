@@ -16,6 +16,8 @@ from kvviz.checking.watchdog import limit_time
 _DOES_NOTHING = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
 _INSTALLED = ("site-packages", "dist-packages", "<frozen ")
 _INSTALLED += (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"])
+_JUDGING = {path.name for path in Path(__file__).parent.glob("*_rules.py")}
+_JUDGING |= {"causes.py", "columns.py", "compare.py", "evidence.py"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,12 @@ def own_lines(error: BaseException) -> str:
     if len(frames) > 6:  # a function that calls itself
         frames = [*frames[:3], *frames[-3:]]
     return "\n".join(f"line {f.lineno} of {f.name}:  {f.line}" for f in frames)
+
+
+def is_checkers_own(error: BaseException) -> bool:
+    """Whether the check itself failed: in a rule or a comparison, which run no learner's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).name in _JUDGING and not own_frames(error)
 
 
 def describe_error(error: BaseException) -> str:
