@@ -227,10 +227,6 @@ def returns_text(model, ids, n):
     return "that an object at rest"
 
 
-def two_dimensional_only_inside(model, ids, n):
-    return right(model, ids, n)[0]
-
-
 def prompt_reversed(model, ids, n):
     return torch.cat([ids, right(model, ids.flip(1), n)[:, ids.shape[1] :]], dim=-1)
 
@@ -286,5 +282,4 @@ WRONG = {
     raises: ("raised", "has no attribute 'past_kv'"),
     changes_the_prompt: ("prompt changed", "changed the prompt"),
     returns_text: ("wrong result", "returned str"),
-    two_dimensional_only_inside: ("wrong result", "returned (18,)"),
 }

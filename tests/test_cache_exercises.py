@@ -362,6 +362,25 @@ def test_chunked_prefill_wrong(forge, wrong, hint):
     assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
 
 
+def test_chunked_prefill_shows_the_chunks_that_were_fed(forge):
+    sentence = exercises.chunked_prefill(chunked, forge, IDS).picture.sentence
+    assert "with a cache, steps 0, 1, 2: rows computed 3, 1, 2; columns 3, 4, 6" in sentence
+
+
+@pytest.mark.parametrize(
+    ("wrong", "step"),
+    [(new_cache_each, 1), (prefixes, 1), (at_once, 0), (other_order, 0), (other_sizes, 0)],
+)
+def test_chunked_prefill_shows_the_step_that_was_fed_wrongly(forge, wrong, step):
+    sentence = exercises.chunked_prefill(wrong, forge, IDS).picture.sentence
+    assert sentence.startswith(f"yours: step {step}, ") and "expected: " in sentence, sentence
+
+
+def test_chunked_prefill_shows_no_step_where_only_the_answer_is_wrong(forge):
+    for wrong in (last_chunk_only, empty_cache_returned):
+        assert exercises.chunked_prefill(wrong, forge, IDS).picture is None
+
+
 # -- 05: rounding or bug -------------------------------------------------------------------------
 
 
@@ -386,7 +405,7 @@ def test_is_rounding_takes_true_in_any_form(form):
         (lambda g32, g64, scale: g32 <= 1e-5, "relative to the largest"),
         (lambda g32, g64, scale: g32 <= 1e-5 * scale, "float64 hardly shrinks it"),
         (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "float64 hardly shrinks it"),
-        (lambda g32, g64, scale: g64 <= 1e-6 * g32, "far over the gate"),
+        (lambda g32, g64, scale: g64 <= 1e-6 * g32, "over this course's gate"),
         (lambda g32, g64, scale: g64 < 1e-9, "relative to the largest"),
         (lambda g32, g64, scale: "bug", "True or False, but your function returned 'bug'"),
         (lambda g32, g64, scale: rounding(g32, g64, scale) or None, "returned nothing"),
@@ -396,6 +415,12 @@ def test_is_rounding_wrong(wrong, hint):
     feedback = exercises.is_rounding(wrong)
     assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
     assert feedback.message.startswith("gap32 ") and len(feedback.hints) == 2
+
+
+def test_is_rounding_calls_fewer_bits_over_the_gate_and_not_no_rounding():
+    message = exercises.is_rounding(lambda g32, g64, scale: g64 <= 1e-6 * g32).message
+    assert message.startswith("gap32 0.02, gap64 3e-11, scale 31.9: your answer is True, expected")
+    assert "It's over this course's gate" in message and "no rounding" not in message
 
 
 def test_is_rounding_names_the_case_that_raises():

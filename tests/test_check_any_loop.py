@@ -1,6 +1,7 @@
 """`kv.check` on loops of any kind: unusual right ones pass, and no loop breaks the check."""
 
 import copy
+import functools
 import random
 import re
 import threading
@@ -17,6 +18,7 @@ from test_check_loop import build, judge
 import kvviz as kv
 from kvviz.checking import loop as checking
 from kvviz.checking.loop import check
+from kvviz.recording.recorder import record
 
 
 @pytest.fixture(scope="module")
@@ -350,3 +352,139 @@ def test_the_number_of_tokens_counts_in_the_second_call_too(llama):
 def test_a_tokenizer_that_is_none_is_no_mistake_of_the_loop(llama):
     with pytest.raises(TypeError, match="tokenizer: expected one of transformers, .* got int"):
         check(lambda *given: None, llama, small.prompt(7), 8, tokenizer=3)
+
+
+def test_a_loop_that_scales_what_is_held_is_told_so(llama):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        out = model(ids, use_cache=True)
+        for _ in range(n):
+            ids = torch.cat([ids, out.logits[:, -1:].argmax(-1)], dim=1)
+            for layer in out.cache.layers:
+                layer.values = layer.values * (1 + 3e-6)
+            out = model(ids[:, -1:], cache=out.cache)
+        return ids
+
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.cause == "held changed a little", verdict
+    assert "the values that were held came back larger by 3 millionths" in verdict.headline
+
+
+# -- what comes back, and what is refused by name --------------------------------------------------
+
+FORMS = {
+    "an array": lambda ids: ids.numpy(),
+    "nested lists": lambda ids: ids.tolist(),
+    "one axis": lambda ids: ids[0],
+    "a list": lambda ids: ids[0].tolist(),
+    "a list of numbers in tensors": lambda ids: [*ids[0]],
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_ids_come_back_in_any_form(llama, form):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        return form(loops.right(model, ids, n))
+
+    verdict = judge(loop, llama, small.prompt(6))
+    assert verdict.headline == "equal in tokens, logits, keys and values; 1 row a step", verdict
+
+
+def test_one_axis_is_taken_only_where_it_is_the_text(llama):
+    short = run_without_grad(lambda *given: loops.right(*given)[0, :-2])
+    assert judge(short, llama, small.prompt(6)).cause == "too few tokens"
+    new = run_without_grad(lambda *given: loops.right(*given)[0, 6:])
+    verdict = judge(new, llama, small.prompt(6))
+    assert verdict.headline == "your loop returned (12,), expected ids of shape (1, 18)"
+
+
+def test_a_models_own_method_is_no_loop(llama):
+    for loop in (llama.generate, functools.partial(llama.generate, do_sample=False), llama):
+        with pytest.raises(TypeError, match=r"loop: expected a function .* wrap it in a function"):
+            check(loop, llama, small.prompt(6), 12)
+
+
+def starts_at(first):
+    @torch.no_grad()
+    def loop(model, ids, n):
+        cache, fed = None, ids
+        for _ in range(n):
+            held = ids.shape[1] - fed.shape[1]
+            positions = torch.arange(held, ids.shape[1])[None] + first
+            out = model(fed, position_ids=positions, cache=cache, use_cache=True)
+            cache, fed = out.cache, out.logits[:, -1:].argmax(-1)
+            ids = torch.cat([ids, fed], dim=1)
+        return ids
+
+    return loop
+
+
+def test_a_shift_of_all_positions_is_harmless_to_the_text_where_distances_count(llama):
+    verdict = judge(starts_at(50), llama, small.prompt(6))
+    assert verdict.cause == "positions shifted" and not verdict.passed
+    says = "harmless to the text: step 0: positions start at 50 instead of 0"
+    assert verdict.headline.startswith(says) and "distances alone" in verdict.advice
+    verdict = judge(starts_at(9), small.gpt2(), small.prompt(6))
+    assert verdict.headline.startswith("step 0: positions start at 9 instead of 0")
+    assert judge(starts_at(0), llama, small.prompt(6)).passed
+
+
+@torch.no_grad()
+def padded(model, ids, n):
+    fed, mask = torch.nn.functional.pad(ids, (3, 0)), torch.arange(ids.shape[1] + 3)[None] >= 3
+    positions, cache = (mask.cumsum(-1) - 1).clamp_min(0), None
+    for _ in range(n):
+        out = model(
+            fed, attention_mask=mask.long(), position_ids=positions, cache=cache, use_cache=True
+        )
+        cache, fed = out.cache, out.logits[:, -1:].argmax(-1)
+        positions = torch.tensor([[ids.shape[1]]])
+        ids, mask = torch.cat([ids, fed], dim=1), torch.nn.functional.pad(mask, (0, 1), value=True)
+    return ids
+
+
+def test_padded_prompts_are_not_checked_and_that_is_said(llama):
+    assert torch.equal(
+        padded(llama, small.prompt(6), 9), small.plain_loop(llama, small.prompt(6), 9)
+    )
+    verdict = judge(padded, llama, small.prompt(6))
+    assert verdict.cause == "padded prompt" and "3 padding tokens" in verdict.headline, verdict
+    assert "padded prompts aren't checked" in verdict.headline and "can be right" in verdict.advice
+
+
+def test_a_mask_that_hides_a_token_of_the_prompt_is_no_padding(llama):
+    @torch.no_grad()
+    def hides_the_first(model, ids, n):
+        mask = (torch.arange(ids.shape[1]) > 0).long()[None]
+        model(ids, attention_mask=mask, position_ids=torch.arange(ids.shape[1])[None])
+        return loops.right(model, ids, n)
+
+    assert judge(hides_the_first, llama, small.prompt(6)).cause != "padded prompt"
+
+
+ROTATIONS = {
+    "dynamic": (16, dict(factor=2.0)),
+    "longrope": (
+        97,
+        dict(
+            factor=4.0,
+            short_factor=[1.0] * 11,
+            long_factor=[2.0] * 11,
+            original_max_position_embeddings=16,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ROTATIONS)
+def test_a_rotation_that_depends_on_the_length_is_refused_past_it(kind):
+    n_positions, rest = ROTATIONS[kind]
+    rope = dict(rope_type=kind, rope_theta=1e4, **rest)
+    model, loop = small.llama(n_positions, rope_parameters=rope), run_without_grad(loops.right)
+    assert check(loop, model, small.prompt(6), 10).passed
+    with pytest.raises(ValueError, match=r"ids: 17 tokens, .* more than 16\. .* plain rotation"):
+        check(loop, model, small.prompt(6), 11)
+    with record(model) as run:  # what a loop did is recorded as it was
+        loop(model, small.prompt(6), 20)
+    assert len(run) == 20 and max(run[-1].gaps.values()) < 1e-5

@@ -10,6 +10,7 @@ import strangers
 import torch
 
 from kvviz.checking import cache as cache_room
+from kvviz.checking import cache_rules
 from kvviz.checking.cache import RightForge, check_cache, judge_cache
 from kvviz.checking.causes import ADVICE
 from kvviz.faults import GALLERY
@@ -410,3 +411,82 @@ def test_a_cache_needs_only_get_update_and_reset():
             self.entries = [None] * len(self.entries)
 
     assert check_cache(Least).passed
+
+
+# -- what is held and comes back a little changed --------------------------------------------------
+
+
+def _changes(keys=lambda x: x, values=lambda x: x):
+    """A cache class whose `update` stores something near what it was given."""
+
+    class Changes(KVCache):
+        def update(self, layer, entry):
+            super().update(layer, KVEntry(keys(entry.keys), values(entry.values)))
+
+    return Changes
+
+
+def _scale(factor):
+    return lambda x: x * factor
+
+
+def _scale_newest(x):
+    return torch.cat([x[:, :, :-1], x[:, :, -1:] * (1 + 1e-5)], dim=2)
+
+
+def _ripple(x):
+    return x * (1 + 4e-6 * torch.sin(torch.arange(x.shape[-1])))
+
+
+CHANGED = {
+    "keys by a millionth": (
+        _changes(keys=_scale(1 + 1e-6)),
+        "step 1: the keys that were held came back larger by 1 millionth",
+    ),
+    "keys by three": (
+        _changes(keys=_scale(1 + 3e-6)),
+        "step 1: the keys that were held came back larger by 3 millionths",
+    ),
+    "new keys only": (_changes(keys=_scale_newest), "step 1: the keys of position 5 that were"),
+    "values by a millionth": (
+        _changes(values=_scale(1 + 1e-6)),
+        "step 1: the values that were held came back larger by 1 millionth",
+    ),
+    "values by thirty": (_changes(values=_scale(1 + 3e-5)), "came back larger by 30 millionths"),
+    "both": (
+        _changes(_scale(1 - 2e-6), _scale(1 - 2e-6)),
+        "the keys and values that were held came back smaller by 2 millionths",
+    ),
+    "unevenly": (_changes(keys=_ripple), "the keys that were held came back changed, by up to "),
+}
+
+
+@pytest.mark.parametrize(("cache_class", "says"), CHANGED.values(), ids=CHANGED)
+def test_a_little_change_in_what_is_held_is_no_mask_and_no_error(cache_class, says):
+    verdict = check_cache(cache_class)
+    assert verdict.cause == "held changed a little" and says in verdict.headline, verdict
+    assert "StopIteration" not in repr(verdict) and verdict.step == 1
+
+
+def test_one_row_that_may_see_everything_has_no_mask_to_miss():
+    """An output that nothing explains is not recognised, however near it is."""
+
+    class NearlyRight(Forge):
+        def attend(self, layer, query, keys, values, mask):
+            output, weights = super().attend(layer, query, keys, values, mask)
+            return output * (1 + 5e-5 * (query.shape[2] == 1)), weights
+
+    verdict = check_cache(forge_class=NearlyRight)
+    assert verdict.cause == "not recognised" and "the output differs" in verdict.headline, verdict
+
+
+def test_a_failure_of_the_check_is_not_shown_as_the_learners(monkeypatch):
+    def fails(layer):
+        return next(iter(()))
+
+    monkeypatch.setitem(cache_rules.RULES, "columns", (fails,))
+    monkeypatch.setitem(cache_rules.RULES, "queries", (fails,))
+    verdict = check_cache(_changes(values=_scale(1.5)))
+    assert verdict.cause == "not recognised" and not verdict.passed
+    says = "this check could not judge your classes: RuntimeError"
+    assert verdict.headline.startswith(says) and "raised RuntimeError" not in verdict.headline

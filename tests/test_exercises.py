@@ -328,6 +328,12 @@ def test_score_last_row_shows_no_picture_where_the_squares_are_right(model):
     assert exercises.score_last_row(small.plain_loop, model, small.prompt(6)).picture is None
 
 
+def test_score_last_row_shows_the_steps_of_a_right_loop(model):
+    sentence = exercises.score_last_row(asks_for_one, model, small.prompt(6), n=3).picture.sentence
+    assert "steps 0, 1, 2: rows computed 6, 7, 8" in sentence, sentence
+    assert exercises.score_last_row(layer_by_layer, model, small.prompt(6)).picture is None
+
+
 def test_score_last_row_by_generate_is_right_and_still_to_be_written(model):
     feedback = exercises.score_last_row(lets_generate_do_it, model, small.prompt(6), n=12)
     assert feedback.passed and "write the loop yourself" in feedback.message
@@ -423,6 +429,8 @@ def test_reusable_may_work_in_place(texts):
         (lambda a, b: close_enough(a, b) & (torch.arange(7) < 3), "can't be reused|tolerance"),
         (lambda a, b: (a - b).abs() < 1e-3, r"(5, 7), but got (5, 7, 11)"),
         (lambda a, b: True, "but got True"),
+        (lambda a, b: close_enough(a[..., :5], b[..., :5]), "only an entry's values differ"),
+        (lambda a, b: close_enough(a[..., 5:], b[..., 5:]), "only an entry's keys differ"),
     ],
 )
 def test_reusable_wrong(texts, wrong, hint):

@@ -103,6 +103,49 @@ def test_a_right_second_turn_passes_in_any_style(model, function, says):
     assert exercises.two_turns(function, model, IDS, MORE[:, :1], n_new=3).passed
 
 
+def test_the_librarys_own_loop_is_told_apart(model):
+    says = "that's the library's own loop: write yours"
+    for function, _ in RIGHT.values():
+        message = exercises.two_turns(function, model, IDS, MORE).message
+        assert (says in message) == (function is with_generate), message
+
+
+def test_a_row_that_was_recomputed_is_said_to_be(model):
+    def one_back(model, ids, more, n_new, stop):
+        one, cache = answer(model, ids, n_new, stop)
+        text = join(ids, one, more)
+        if cache.get_seq_length() > ids.shape[1]:
+            cache.crop(-1)
+        two, _ = answer(model, text[:, cache.get_seq_length() :], n_new, stop, cache)
+        return join(text, two)
+
+    message = exercises.two_turns(one_back, model, IDS, MORE).message
+    assert "1 row was recomputed, after being taken out of the cache" in message, message
+    assert "fed only what the cache didn't hold" not in message
+    plain = exercises.two_turns(right, model, IDS, MORE).message
+    assert "recomputed" not in plain and "fed only what the cache didn't hold" in plain
+
+
+def test_a_stop_token_in_turn_two_ends_it(model):
+    def goes_on(model, ids, more, n_new, stop):
+        one, cache = answer(model, ids, n_new, stop)
+        two, _ = answer(model, join(one[:, -1:], more), n_new, None, cache)
+        return join(ids, one, more, two)
+
+    message = exercises.two_turns(goes_on, model, IDS, MORE).message
+    assert re.search(r"turn two chose the stop token, '\d+', and should have ended", message), (
+        message
+    )
+    assert "nothing more" not in message
+
+    def one_more(model, ids, more, n_new, stop):
+        one, cache = answer(model, ids, n_new, stop)
+        return join(ids, answer(model, join(one[:, -1:], more), n_new + 2, stop, cache)[0])
+
+    message = exercises.two_turns(one_more, model, IDS, MORE).message
+    assert "turn two has its n_new tokens and should have ended" in message, message
+
+
 def stub(model, ids, more, n_new, stop): ...
 
 

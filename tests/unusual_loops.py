@@ -282,10 +282,6 @@ def three_more(model, ids, n):
     return _decode(model, ids, n + 3)
 
 
-def list_returned(model, ids, n):
-    return _decode(model, ids, n)[0].tolist()
-
-
 def pair_returned(model, ids, n):
     return _decode(model, ids, n), n
 
@@ -350,7 +346,6 @@ WRONG = {
     yields: ("yields", "return them instead"),
     awaited: ("yields", "an async function"),
     three_more: ("too many tokens", "returned 15 new tokens, expected 12"),
-    list_returned: ("wrong result", "a list of 18 items, expected ids of shape (1, 18)"),
     pair_returned: ("wrong result", "a tuple of 2 items"),
     floats_returned: ("wrong result", "torch.float32"),
     nothing_returned: ("wrong result", "returned nothing"),

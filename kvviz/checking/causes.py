@@ -14,6 +14,8 @@ ADVICE = {
     "does not end": "Look for a loop whose condition never becomes false.",
     "model never called": "Run the prompt once, and then one token at a time.",
     "prompt changed": "Put what the loop produces into a new tensor, as torch.cat does.",
+    "padded prompt": "A padded loop can be right, but its columns stand elsewhere than this check "
+    "looks. Feed the prompt as it came, without padding.",
     "wrong result": "Return the prompt followed by the new tokens, in one tensor.",
     "prompt missing": "Return the prompt and the new tokens after it, in one tensor.",
     "too few tokens": "The prompt's own pass gives the first new token, and each step after it "
@@ -65,6 +67,9 @@ ADVICE = {
     "counter left behind": "The cache was emptied, but a counter still counts on from the earlier "
     "text. Rotary logits don't change until the positions run out; learned positions would. Read "
     "the position from the cache's tensors.",
+    "positions shifted": "Rotary scores depend on distances alone, so a shift of all positions "
+    "doesn't change the text; with learned positions it would. Still, keys aren't where the text "
+    "is: start at 0, or leave position_ids to the model.",
     "position miscounted": "A token's position is the number of tokens before it.",
     "key at position 0": "A key rotated for position 0 is a key that isn't rotated at all: rotate "
     "it for its true position before you store it.",
@@ -138,6 +143,9 @@ ADVICE = {
     "sees it: create it in __init__, not in the class.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
     "but it's no longer the same cache.",
+    "held changed a little": "Keys and values must come out as they went in, to the last digit: "
+    "look for arithmetic on the way into the cache, or out of it. The change adds up from step to "
+    "step where the whole entry is stored again.",
     # What a row could see.
     "mask missing": "Several rows at once need the triangle: a row sees its own position and those "
     "before it.",

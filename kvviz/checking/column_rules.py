@@ -6,12 +6,8 @@ Queries are right. Each rule says what it looks at, and what else would leave th
 from __future__ import annotations
 
 from kvviz.checking.causes import UNKNOWN
-from kvviz.checking.columns import (
-    find_precision,
-    list_positions,
-    match_columns,
-    name_positions,
-)
+from kvviz.checking.columns import find_precision, list_positions, match_columns, name_positions
+from kvviz.checking.drift_rules import held_came_back_changed
 from kvviz.checking.evidence import LayerEvidence
 from kvviz.checking.query_rules import key_at_another_position
 from kvviz.words import pluralize
@@ -249,5 +245,6 @@ COLUMN_RULES = (
     key_at_another_position,
     another_layers_columns,
     lower_precision,
+    held_came_back_changed,
     other_columns,
 )

@@ -127,14 +127,23 @@ class LayerEvidence:
     def gives(self, visible: Tensor, output: Tensor | None = None) -> bool:
         """Whether attention under this mask (rows, columns) gives this output, to rounding."""
         output = self.output if output is None else output
+        return self.blend_gap(visible, output) <= CLOSE * float(output.abs().max())
+
+    def explains(self, visible: Tensor) -> bool:
+        """Whether this mask gives the output, and the right mask is much further from it."""
+        causal = torch.arange(self.fed_before, self.end)[:, None] >= self.seen.positions[None]
+        if torch.equal(visible, causal) or not self.gives(visible):
+            return False
+        return self.blend_gap(visible, self.output) < self.blend_gap(causal, self.output) / 3
+
+    def blend_gap(self, visible: Tensor, output: Tensor) -> float:
+        """How far an output is from attention under this mask; infinite if it has another shape."""
         shared_by = self.query.shape[0] // self.seen.keys.shape[0]
         keys = self.seen.keys.repeat_interleave(shared_by, 0)
         values = self.seen.values.repeat_interleave(shared_by, 0)
         scores = self.query @ keys.transpose(1, 2) * self.query.shape[-1] ** -0.5
         blend = scores.masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num() @ values
-        if blend.shape != output.shape:
-            return False
-        return bool((blend - output).abs().max() <= CLOSE * output.abs().max())
+        return float((blend - output).abs().max()) if blend.shape == output.shape else torch.inf
 
     def next_step(self) -> LayerEvidence | None:
         """The same layer one step later; None after the last step, or past the end of the text."""

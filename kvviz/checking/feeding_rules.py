@@ -10,6 +10,7 @@ import torch
 
 from kvviz.checking.causes import Cause, first_cause
 from kvviz.checking.columns import match_columns
+from kvviz.checking.position_rules import wrong_position
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.words import pluralize
 
@@ -210,24 +211,6 @@ def _stray(step) -> tuple[int, str, str]:
     """Position, token and right token of the first that is not the right one."""
     at = step.right_end
     return at, repr(step.label(step.fed[step.n_right])), repr(step.label(step.text[at]))
-
-
-# -- positions -------------------------------------------------------------------------------------
-
-
-def wrong_position(step: StepEvidence):
-    """The tokens are right, and the positions given to the model are not.
-
-    One too many can be counted as held and as new only where something was held.
-    """
-    given = step.step.position_ids[0].tolist()
-    if given == list(range(step.held, step.end)):
-        return None
-    ahead = given[-1] - (step.end - 1)
-    name = "position not advanced" if ahead < 0 else "position miscounted"
-    name = "position counted twice" if ahead == 1 and step.held else name
-    says = f"{step.label(step.fed[-1])!r} is at position {step.end - 1}, but was given {given[-1]}"
-    return step.cause(name, says)
 
 
 FEEDING_RULES = (

@@ -9,11 +9,15 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from kvviz.checking.watchdog import limit_time
 
 _DOES_NOTHING = ("RESUME", "NOP", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
 _INSTALLED = ("site-packages", "dist-packages", "<frozen ")
 _INSTALLED += (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"])
+_JUDGING = {path.name for path in Path(__file__).parent.glob("*_rules.py")}
+_JUDGING |= {"causes.py", "columns.py", "compare.py", "evidence.py"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,12 @@ def own_lines(error: BaseException) -> str:
     return "\n".join(f"line {f.lineno} of {f.name}:  {f.line}" for f in frames)
 
 
+def is_checkers_own(error: BaseException) -> bool:
+    """Whether the check itself failed: in a rule or a comparison, which run no learner's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).name in _JUDGING and not own_frames(error)
+
+
 def describe_error(error: BaseException) -> str:
     """Its type and message, on one line and no longer than that."""
     try:
@@ -71,3 +81,20 @@ def is_unwritten(function) -> bool:
     instructions = list(dis.get_instructions(function))
     returns = [each.argval for each in instructions if "CONST" in each.opname]
     return all(each.opname in _DOES_NOTHING for each in instructions) and returns in ([None], [...])
+
+
+def to_tensor(answer) -> torch.Tensor | None:
+    """A tensor of the same numbers, also from an array or nested lists; None if it can't be one.
+
+    >>> from kvviz.checking.learner_code import to_tensor
+    >>> to_tensor([[17, 3], [88, 41]]).shape
+    torch.Size([2, 2])
+    """
+    if isinstance(answer, torch.Tensor):
+        return answer.detach()
+    if not (hasattr(answer, "__array__") or isinstance(answer, list | tuple)):
+        return None
+    try:
+        return torch.as_tensor(answer)
+    except (ValueError, TypeError, RuntimeError):
+        return None

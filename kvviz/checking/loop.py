@@ -17,8 +17,16 @@ from kvviz.arguments import check_whole
 from kvviz.checking.causes import UNKNOWN, Cause, first_cause
 from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work
 from kvviz.checking.learner_code import attempt, describe_error
-from kvviz.checking.loop_evidence import LoopEvidence
-from kvviz.checking.loop_inputs import MAX_BYTES, check_loop, check_model, check_prompt, in_float32
+from kvviz.checking.loop_evidence import LoopEvidence, read_ids
+from kvviz.checking.loop_inputs import (
+    MAX_BYTES,
+    check_loop,
+    check_model,
+    check_prompt,
+    check_rotation,
+    in_float32,
+    rotation_limit,
+)
 from kvviz.checking.loop_picture import find_loop_picture
 from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, most_fed_again
 from kvviz.checking.loop_rules import never_read_or_started_over as restarted
@@ -43,17 +51,19 @@ def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
     nothing.
 
     Args:
-        loop: takes ids (1, p) and returns the prompt and n new tokens, (1, p + n). It may stop
-            early at an end-of-text token, feed tokens in chunks, guess and crop, or copy caches.
+        loop: takes ids (1, p) and returns the prompt and n new tokens, (1, p + n), as a tensor, an
+            array or a list, also without the first axis. It may stop early at an end-of-text token,
+            feed tokens in chunks, guess and crop, or copy caches.
         model: any causal decoder of transformers that `record` takes, in eval mode.
         ids: (1, p) token ids.
         n_new: new tokens, at least 3, so that two decode steps can be compared.
         tokenizer: gives the tokens their text; that of `load_model` is known already.
 
     Raises:
-        TypeError: loop is no function, or model none of transformers.
+        TypeError: loop is no function, or a model's own method; model is none of transformers.
         ValueError: ids of another shape or no tokens of the model, n_new below 3, a model without
-            a head, in training mode or too large for float32. A mistake in the loop raises
+            a head, in training mode or too large for float32, or a text past the length from which
+            a model's rotation depends on it. A mistake in the loop raises
             nothing, and neither does an exception in it: the verdict says what is wrong.
 
     >>> def loop(model, ids, n):
@@ -66,6 +76,7 @@ def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
     n_new = check_whole("n_new", n_new, least=LEAST_NEW)
     check_model(model)
     check_prompt(ids, model)
+    check_rotation(model, ids.shape[1] + n_new)
     return judge_loop(loop, model, uncached_reference(model, ids, n_new), tokenizer)
 
 
@@ -155,7 +166,7 @@ def _record(loop, model, reference, tokenizer) -> LoopEvidence:
         reference=reference,
         run=run,
         watch=watch,
-        out=called.result,
+        out=read_ids(called.result, reference.ids, reference.n_prompt),
         error=called.error,
         prompt_changed=not torch.equal(given, reference.prompt),
         drew_numbers=_random_state() != numbers,
@@ -204,6 +215,8 @@ def _judge(loop: LoopEvidence, model) -> Verdict:
     needed = loop.reference.n_prompt + max(loop.reference.n_new, loop.n_new) - 1
     findings.append(compare_work(loop.run.rows, needed, spare=1))  # the last token may be fed too
     cause = first_cause(LOOP_RULES, loop)
+    if cause.name == "positions shifted" and tokens.passed and not logits.trouble:
+        cause = replace(cause, says=f"harmless to the text: {cause.says}")
     first = entries if entries.step is not None else logits
     where = {"step": first.step if cause.step is None else cause.step}
     if cause.layer is None:
@@ -228,6 +241,7 @@ def _second_prompt(model, reference: Reference):
     """The prompt backwards, again and again: longer, as far as the model's positions go."""
     prompt, known = reference.prompt, reference.ids.shape[1]
     most = getattr(model.config.get_text_config(), "max_position_embeddings", None) or known
+    most = min(most, rotation_limit(model) or most)
     length = max(2, min(SECOND_PROMPT, max(known, most) - LEAST_NEW))
     length = max(length, prompt.shape[1])
     backwards = prompt.flip(1).repeat(1, -(-length // prompt.shape[1]))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kvviz.checking.compare import Comparison, Reference
+from kvviz.checking.learner_code import to_tensor
 from kvviz.checking.loop_inputs import WHOLE_NUMBERS
 from kvviz.checking.loop_watch import Watch
 from kvviz.checking.step_evidence import StepEvidence
@@ -137,6 +138,20 @@ class LoopEvidence:
         for step in self.right_steps if only_right else self.steps:
             _merge(whole, step.logits)
         return whole
+
+
+def read_ids(out, expected: Tensor, n_prompt: int):
+    """Token ids as a tensor, from an array or a list too; anything else as it came.
+
+    One axis is enough where it can only be the whole text: it begins with the prompt, or has the
+    expected length.
+    """
+    ids = to_tensor(out)
+    if ids is None or ids.dtype not in WHOLE_NUMBERS or ids.is_meta:
+        return out
+    is_text = ids.shape == expected.shape[1:]
+    is_text = is_text or torch.equal(ids[:n_prompt].cpu().long(), expected[0, :n_prompt].cpu())
+    return ids[None] if ids.ndim == 1 and is_text else ids
 
 
 def _merge(whole: Comparison, part: Comparison):

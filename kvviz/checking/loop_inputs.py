@@ -16,10 +16,19 @@ WHOLE_NUMBERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_loop(loop):
-    """Raise TypeError unless `loop` can be called."""
+    """Raise TypeError unless `loop` can be called, and isn't a model or a method of one."""
     if not callable(loop):
         raise TypeError(
             f"loop: expected a function loop(model, ids, n), and got {type(loop).__name__}"
+        )
+    inner = getattr(loop, "func", loop)  # of a functools.partial
+    owner = getattr(inner, "__self__", inner)
+    if isinstance(owner, nn.Module):
+        name = type(owner).__name__
+        name = name if owner is inner else f"{name}.{inner.__name__}"
+        raise TypeError(
+            f"loop: expected a function loop(model, ids, n), and got {name}, which takes other "
+            "arguments: wrap it in a function of your own that takes (model, ids, n)"
         )
 
 
@@ -71,6 +80,36 @@ def check_prompt(ids, model=None):
                 f"ids: expected tokens of this model, 0 to {size - 1}, and got {token} at "
                 f"position {position}"
             )
+
+
+def rotation_limit(model) -> int | None:
+    """The length past which the model's rotation depends on the text's length; None if it never
+    does."""
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(each for each in rope.values() if isinstance(each, dict))]
+    limits = []
+    for each in kinds:
+        if each.get("rope_type") == "longrope":
+            limits.append(each.get("original_max_position_embeddings"))
+        if each.get("rope_type") == "dynamic":
+            limits.append(config.max_position_embeddings)
+    return min(filter(None, limits), default=None)
+
+
+def check_rotation(model, n_tokens: int):
+    """Raise ValueError if a text of this many tokens is rotated by its length.
+
+    The keys of a right loop keep the rotation of the length at which they were stored, and a pass
+    over the whole text rotates all of them for its own: the two differ, and neither is wrong.
+    """
+    limit = rotation_limit(model)
+    if limit is not None and n_tokens > limit:
+        raise ValueError(
+            f"ids: {n_tokens} tokens, held and new, are more than {limit}. Past that, this model's "
+            "rotation depends on the text's length, so a right loop differs from one pass: take a "
+            "shorter text, or a model with plain rotation"
+        )
 
 
 def _half_tensors(model: nn.Module) -> list[torch.Tensor]:

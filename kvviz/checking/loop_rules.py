@@ -85,6 +85,19 @@ def prompt_changed(loop: LoopEvidence):
         return Cause("prompt changed", "your loop changed the prompt it was given")
 
 
+def padded_prompt(loop: LoopEvidence):
+    """The prompt after padding that its mask hides: right or wrong, it can't be compared."""
+    for step in loop.steps[:1]:
+        pads = step.step.pads
+        if pads is None or not pads[0].any() or step.held:
+            continue
+        rest = [token for token, pad in zip(step.fed, pads[0].tolist(), strict=False) if not pad]
+        if rest == step.text[: len(rest)]:
+            n = pluralize(int(pads[0].sum()), "padding token")
+            says = f"your loop fed {n} before the prompt, and padded prompts aren't checked"
+            return Cause("padded prompt", says)
+
+
 def wrong_result(loop: LoopEvidence):
     """Anything but whole numbers of shape (1, any number)."""
     out, expected = loop.out, tuple(loop.reference.ids.shape)
@@ -189,10 +202,11 @@ RESULT_RULES = (
     yields,
     model_never_called,
     prompt_changed,
+    padded_prompt,
     wrong_result,
 )
 
-EARLIER_RULES = (wrong_step_before, wrong_tensors, went_on)
+EARLIER_RULES = (padded_prompt, wrong_step_before, wrong_tensors, went_on)
 
 LOOP_RULES = (
     first_wrong_step,

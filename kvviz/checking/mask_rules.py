@@ -1,6 +1,7 @@
 """The rules that name a mistake in a mask: queries, keys and values are right, the output is not.
 
-So which columns could each row see? A rule names a mask that would give this output.
+So which columns could each row see? A rule names a mask that would give this output, where the
+right mask wouldn't: one row alone, which may see everything, has no mask to miss.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from kvviz.checking.causes import UNKNOWN
+from kvviz.checking.drift_rules import follows_from_columns, held_came_back_changed
 from kvviz.checking.evidence import LayerEvidence
 from kvviz.words import pluralize
 
@@ -27,7 +29,7 @@ def output_not_a_number(layer: LayerEvidence):
 
 
 def mask_missing(layer: LayerEvidence):
-    if layer.gives(torch.ones_like(_ages(layer), dtype=torch.bool)):
+    if layer.explains(torch.ones_like(_ages(layer), dtype=torch.bool)):
         says = f"{_rows(layer)} could see what comes after"
         return layer.cause("mask missing", says, _only_row(layer))
 
@@ -35,20 +37,20 @@ def mask_missing(layer: LayerEvidence):
 def mask_looks_ahead(layer: LayerEvidence):
     """Every row sees a fixed number of positions too many; with all of them, no mask at all."""
     for ahead in range(1, layer.step.fed - 1):
-        if layer.gives(_ages(layer) >= -ahead):
+        if layer.explains(_ages(layer) >= -ahead):
             says = f"each row could see {pluralize(ahead, 'position')} after its own"
             return layer.cause("mask looks ahead", says, _only_row(layer))
 
 
 def mask_from_the_top_left(layer: LayerEvidence):
-    if layer.gives(_ages(layer) >= layer.fed_before):
+    if layer.explains(_ages(layer) >= layer.fed_before):
         says = f"{_rows(layer)} saw from the first column on, as in a square"
         return layer.cause("mask from the top left", says, _only_row(layer))
 
 
 def own_key_not_seen(layer: LayerEvidence):
     ages, columns = _ages(layer), layer.seen.positions[None]
-    if layer.gives(ages > 0) or layer.gives((columns < layer.fed_before).expand_as(ages)):
+    if layer.explains(ages > 0) or layer.explains((columns < layer.fed_before).expand_as(ages)):
         says = f"{_rows(layer)} saw what was held, but not the token just fed"
         return layer.cause("own key left out", says, _only_row(layer))
 
@@ -56,7 +58,7 @@ def own_key_not_seen(layer: LayerEvidence):
 def mask_with_a_hole(layer: LayerEvidence):
     """One position hidden. In one step that can also be a window: the next step tells."""
     causal, columns = _ages(layer) >= 0, layer.seen.positions
-    holes = [p for p in columns.tolist() if layer.gives(causal & (columns != p))]
+    holes = [p for p in columns.tolist() if layer.explains(causal & (columns != p))]
     if holes and not _window_slides(layer):
         says = f"position {holes[0]} was masked, although it is held"
         return layer.cause("mask with a hole", says, holes[0])
@@ -70,6 +72,8 @@ def window(layer: LayerEvidence):
 
 def other_outputs(layer: LayerEvidence):
     says = "queries, keys and values are right, but the output differs"
+    if follows_from_columns(layer):
+        says = "what attention saw is off by a little, and the output follows from it"
     return layer.cause(UNKNOWN, says, _only_row(layer))
 
 
@@ -89,7 +93,7 @@ def _rows(layer: LayerEvidence) -> str:
 def _window(layer: LayerEvidence) -> int:
     """The width of the window that would give this output; 0 if none would."""
     ages = _ages(layer)
-    widths = (w for w in range(1, layer.end) if layer.gives((ages >= 0) & (ages < w)))
+    widths = (w for w in range(1, layer.end) if layer.explains((ages >= 0) & (ages < w)))
     return next(widths, 0)
 
 
@@ -103,6 +107,7 @@ def _window_slides(layer: LayerEvidence) -> bool:
 
 MASK_RULES = (
     output_not_a_number,
+    held_came_back_changed,
     attention_of_another_kind,
     mask_missing,
     mask_looks_ahead,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvviz.checking.causes import UNKNOWN
 from kvviz.checking.columns import match_columns
+from kvviz.checking.drift_rules import held_came_back_changed
 from kvviz.checking.evidence import LayerEvidence
 
 
@@ -22,7 +23,7 @@ def query_not_a_number(layer: LayerEvidence):
 def query_at_another_position(layer: LayerEvidence):
     true = list(range(layer.fed_before, layer.end))
     given = layer.find_rotation(layer.query, layer.right_query, true)
-    if given is None:
+    if given is None or given == true:  # near its own position, and off by a little
         return None
     name = _name_of_both(layer, given, true) if _key_went_too(layer, given) else None
     if name is None:  # the query alone, or the key went elsewhere
@@ -104,7 +105,7 @@ def key_at_another_position(layer: LayerEvidence):
     if not off or columns.values_of != list(range(columns.right_keys.shape[1])):
         return None
     given = layer.find_rotation(columns.keys[:, off], columns.right_keys[:, off], off)
-    if given is None:
+    if given is None or given == off:
         return None
     says = f"the key of position {off[0]} was rotated as if it were at position {given[0]}"
     return layer.cause(_name_key(layer, given, off), says, off[0])
@@ -118,4 +119,9 @@ def _name_key(layer: LayerEvidence, given, off) -> str:
     return "key rotated backwards" if given == [-p for p in off] else "key at another position"
 
 
-QUERY_RULES = (query_not_a_number, query_at_another_position, other_queries)
+QUERY_RULES = (
+    query_not_a_number,
+    query_at_another_position,
+    held_came_back_changed,
+    other_queries,
+)

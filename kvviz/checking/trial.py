@@ -20,7 +20,7 @@ from kvviz.checking.compare import (
     compare_work,
 )
 from kvviz.checking.contract import CALLED, UNEXPECTED, parts
-from kvviz.checking.learner_code import own_lines
+from kvviz.checking.learner_code import describe_error, is_checkers_own, own_lines
 from kvviz.checking.probe import probe_cache
 from kvviz.checking.stubs import shorten
 from kvviz.checking.time_limit import StillRunning, attempt_inside
@@ -200,6 +200,9 @@ class Trial:
 
     def explain(self, error) -> Verdict:
         """An error may only follow from a mistake before it: then that is the cause."""
+        if is_checkers_own(error):
+            says = f"this check could not judge your classes: {describe_error(error)}"
+            return Verdict.from_cause(Cause(UNKNOWN, says))
         lines, says = shorten(own_lines(error)), self.tell(error)
         cause = attempt_inside(self.earlier_mistake).result
         if cause is None and self.trace and self.trace.failed.startswith("attend"):

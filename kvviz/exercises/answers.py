@@ -10,6 +10,10 @@ from numbers import Real
 
 import torch
 
+from kvviz.checking.learner_code import to_tensor
+
+__all__ = ["to_bool", "to_bools", "to_number", "to_numbers", "to_tensor"]
+
 
 def to_number(answer) -> int | float | None:
     """One number, an int where it's whole; None if it isn't one.
@@ -67,23 +71,6 @@ def to_bools(answer, shape: tuple[int, ...]) -> torch.Tensor | None:
         return None
     is_bool = tensor.dtype == torch.bool or bool(((tensor == 0) | (tensor == 1)).all())
     return tensor.bool() if is_bool else None
-
-
-def to_tensor(answer) -> torch.Tensor | None:
-    """A tensor of the same numbers, also from an array or nested lists; None if it can't be one.
-
-    >>> from kvviz.exercises.answers import to_tensor
-    >>> to_tensor([[17, 3], [88, 41]]).shape
-    torch.Size([2, 2])
-    """
-    if isinstance(answer, torch.Tensor):
-        return answer.detach()
-    if not (hasattr(answer, "__array__") or isinstance(answer, list | tuple)):
-        return None
-    try:
-        return torch.as_tensor(answer)
-    except (ValueError, TypeError, RuntimeError):
-        return None
 
 
 def _unwrap(answer):

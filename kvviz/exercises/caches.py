@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kvviz.checking.cache import check_cache
@@ -9,6 +11,8 @@ from kvviz.checking.contract import parts
 from kvviz.checking.verdict import Verdict
 from kvviz.exercises.answers import to_bools, to_tensor
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_answer, with_hints
+from kvviz.exercises.pictures import picture_of_first_difference, picture_of_run
+from kvviz.forge import KVCache
 from kvviz.words import pluralize
 
 
@@ -120,7 +124,7 @@ def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
     """
     from kvviz.recording.recorder import record
 
-    with record(forge, keep=()) as run:
+    with record(forge, keep=("attention",)) as run:
         answer, problem = run_answer(function, forge, ids, list(sizes))
     if problem and run and problem.state == "not done yet":
         return reject("the forge ran, but your function returned nothing: return logits and cache")
@@ -135,12 +139,37 @@ def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
     logits = to_tensor(logits)
     if not isinstance(logits, torch.Tensor):
         return reject("return the logits as one tensor: join the chunks' logits along dim 1")
+    if wrong := _judge_chunks(run, ids, list(sizes)):
+        return replace(wrong, picture=_draw_wrong_chunk(run, forge, ids, list(sizes)))
+    right = forge(ids)
+    if tuple(logits.shape) != tuple(right.shape):
+        return reject(
+            f"expected the logits of every row, {tuple(right.shape)}, but got "
+            f"{tuple(logits.shape)}: join the chunks' logits along dim 1"
+        )
+    if not (logits - right).abs().max() <= 1e-5 * right.abs().max():
+        return reject(
+            "the logits differ from those of one pass: are the chunks in order?",
+            _draw_wrong_chunk(run, forge, ids, list(sizes)),
+        )
+    entry = parts(held_by.get(0))
+    held = 0 if entry is None else entry[0].shape[2]
+    if held != ids.shape[1]:
+        return reject(f"the cache you return holds {held} tokens, but {ids.shape[1]} were fed")
+    return accept(
+        f"rows {', '.join(map(str, run.rows))}, and every row's logits are the same as in one pass",
+        picture_of_run(run),
+    )
+
+
+def _judge_chunks(run, ids, sizes: list[int]) -> Feedback | None:
+    """What is wrong with what was fed, and held before it; None if nothing is."""
     if run.rows == [ids.shape[1]]:
         return reject(
             f"rows {ids.shape[1]}: the whole prompt went in at once. Split it into chunks of "
-            f"{list(sizes)}."
+            f"{sizes}."
         )
-    if run.rows != list(sizes) and [step.held_after for step in run[1:]] != run.rows[1:]:
+    if run.rows != sizes and [step.held_after for step in run[1:]] != run.rows[1:]:
         if all(step.token_ids[0, 0] == ids[0, 0] for step in run):
             return reject(
                 f"step 1: the cache held {run[1].held_before} and you fed {run[1].fed}, from the "
@@ -151,20 +180,17 @@ def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
             "step 1: the cache held nothing. All chunks go into the same cache: make one before "
             "the loop."
         )
-    if run.rows != list(sizes):
-        return reject(f"rows {run.rows}: expected chunks of {list(sizes)}")
-    right = forge(ids)
-    if tuple(logits.shape) != tuple(right.shape):
-        return reject(
-            f"expected the logits of every row, {tuple(right.shape)}, but got "
-            f"{tuple(logits.shape)}: join the chunks' logits along dim 1"
-        )
-    if not (logits - right).abs().max() <= 1e-5 * right.abs().max():
-        return reject("the logits differ from those of one pass: are the chunks in order?")
-    entry = parts(held_by.get(0))
-    held = 0 if entry is None else entry[0].shape[2]
-    if held != ids.shape[1]:
-        return reject(f"the cache you return holds {held} tokens, but {ids.shape[1]} were fed")
-    return accept(
-        f"rows {', '.join(map(str, run.rows))}, and every row's logits are the same as in one pass"
-    )
+    if run.rows != sizes:
+        return reject(f"rows {run.rows}: expected chunks of {sizes}")
+    return None
+
+
+def _draw_wrong_chunk(run, forge, ids, sizes: list[int]):
+    """The first step that was fed or held something else than the right chunk, beside that one."""
+    from kvviz.recording.recorder import record
+
+    cache = KVCache(len(forge.layers))
+    with record(forge, keep=("attention",)) as right:
+        for chunk in ids.split(sizes, dim=1):
+            forge(chunk, cache)
+    return picture_of_first_difference(run, right)

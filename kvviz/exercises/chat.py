@@ -17,6 +17,7 @@ class Chat:
     n_more: int
     goes_on: int  # the token that would follow the first answer if nothing stopped it
     logits: torch.Tensor  # (1, all - 1, vocabulary)
+    stop: int | None = None  # the token that ends a turn early
 
     @property
     def tokens(self) -> list[int]:
@@ -26,6 +27,11 @@ class Chat:
     def end_of_first(self) -> int:
         """Where the message begins."""
         return self.n_prompt + self.n_first
+
+    @property
+    def second(self) -> list[int]:
+        """The second answer's tokens."""
+        return self.tokens[self.end_of_first + self.n_more :]
 
     @property
     def more(self) -> list[int]:
@@ -49,4 +55,4 @@ def write_plainly(model, ids, more, n_new, stop) -> Chat:
             n_first, goes_on = text.shape[1] - ids.shape[1], choose().item()
             text = torch.cat([text, more], dim=1)
     logits = model(text[:, :-1], use_cache=False).logits.float().cpu()
-    return Chat(text, ids.shape[1], n_first, more.shape[1], goes_on, logits)
+    return Chat(text, ids.shape[1], n_first, more.shape[1], goes_on, logits, stop)

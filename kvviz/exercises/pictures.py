@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from kvviz.checking.compare import SEEN
 from kvviz.checking.flaws import find_square_flaws
 from kvviz.checking.seen import choose_head, measure_interest
@@ -35,6 +37,44 @@ def picture_of_step(step: Step, expected: Step | None = None, *, title: str | No
         return compared or _draw(_choose_square(step), title)
     except Exception:  # a learner's step may be anything, and feedback without a picture will do
         return None
+
+
+def picture_of_run(run):
+    """A `Picture` of the first steps of a learner's run, in a line; None if there is nothing to
+    draw.
+
+    >>> from kvviz.exercises.pictures import picture_of_run
+    >>> picture_of_run(run)
+    layer 0, head 0, with a cache, steps 0, 1, 2, ...: rows computed 6, 1, 1, ...
+    """
+    from kvviz.drawing.figures import draw_filmstrip
+
+    try:
+        return draw_filmstrip(run)
+    except Exception:
+        return None
+
+
+def picture_of_first_difference(run, expected):
+    """A `Picture` of the first step that was fed or held something else than in a right run.
+
+    Beside it is the same step of the right run, `expected`; None if no step differs.
+
+    >>> from kvviz.exercises.pictures import picture_of_first_difference
+    >>> picture_of_first_difference(uncached, run)
+    yours: step 1, layer ...: 7 columns, 7 rows; rows 0 to 5 should not be there. expected: ...
+    """
+    for step, right in zip_longest(run, expected):
+        if step is None:
+            return None
+        if right is None or not _is_fed_alike(step, right):
+            return picture_of_step(step, right)
+    return None
+
+
+def _is_fed_alike(step: Step, right: Step) -> bool:
+    same_tokens = step.token_ids.tolist() == right.token_ids.tolist()
+    return same_tokens and step.held_before == right.held_before
 
 
 def _compare(step: Step, expected: Step):

@@ -25,6 +25,10 @@ def reusable(function, first, base, last) -> Feedback:
     ✗ not right yet: expected True or False for each layer and position, (3, 7), but got True
     """
     texts = {"first": first, "last": last, "rounding": base * (1 + 1e-6)}
+    half = base.shape[2] // 2  # an entry is its keys, then its values
+    for name, part in (("keys", slice(half)), ("values", slice(half, None))):
+        texts[name] = base.clone()
+        texts[name][:, -1, part] += base.abs().max()
     shape, answers, right = tuple(base.shape[:2]), {}, {}
     for name, entries in texts.items():
         answer, problem = run_answer(function, entries.clone(), base.clone())
@@ -83,7 +87,12 @@ def _judge(answers: dict, right: dict) -> Feedback | None:
 
 
 def _judge_texts(answers: dict, right: dict) -> Feedback:
-    name = next(n for n in ("first", "last") if not torch.equal(answers[n], right[n]))
+    name = next(n for n in right if not torch.equal(answers[n], right[n]))
+    if name in ("keys", "values"):
+        return reject(
+            f"where only an entry's {name} differ, your answer isn't right: an entry is its keys "
+            "and then its values, so compare all of its numbers"
+        )
     if bool((answers[name] == right[name][0]).all()):
         return reject(
             f"with another {name} token, your answer is the same in every layer as in layer 0. "

@@ -11,8 +11,8 @@ from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_ans
 _TINY_BUG = "It's as small as rounding in float32, but float64 hardly shrinks it."
 _LARGE_LOGITS = "Larger logits have larger gaps: the gate is relative to the largest logit."
 _FEW_BITS = (
-    "It shrinks, but it's far over the gate: the float32 run did its arithmetic with fewer bits, "
-    "as some GPUs do for matrix products."
+    "It's over this course's gate, though float64 shrinks it: the float32 run did its arithmetic "
+    "with fewer bits, as some GPUs do for matrix products."
 )
 
 
@@ -22,7 +22,7 @@ class _Gap(NamedTuple):
     float32: float
     float64: float
     scale: float
-    is_rounding: bool
+    answer: bool
     hint: str
 
 
@@ -67,9 +67,9 @@ def is_rounding(function) -> Feedback:
             return reject(
                 f"{case}: expected True or False, but your function returned {answer!r:.60}"
             )
-        if said != gap.is_rounding:
-            word = "rounding" if said else "no rounding"
-            return reject(f"{case}: you say that's {word}. {gap.hint}")
+        if said != gap.answer:
+            return reject(f"{case}: your answer is {said}, expected {gap.answer}. {gap.hint}")
     return accept(
-        f"right in {len(_GAPS)} cases: rounding is under the gate, and float64 shrinks it"
+        f"right in {len(_GAPS)} cases: True where the gap is under this course's gate, and float64 "
+        "shrinks it to a millionth or less"
     )

@@ -10,7 +10,7 @@ import torch
 from kvviz import count
 from kvviz.exercises.answers import to_tensor
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
-from kvviz.exercises.pictures import picture_of_step
+from kvviz.exercises.pictures import picture_of_run, picture_of_step
 from kvviz.recording.recorder import record
 
 
@@ -45,7 +45,8 @@ def score_last_row(function, model, ids, n: int = 12) -> Feedback:
     return mistake or accept(
         f"{_list_rows(trial.fed)} rows through the layers, {_list_rows(trial.scored)} scored: "
         f"{sum(trial.scored)} rows of logits instead of {sum(trial.fed)}, and the same text"
-        + ("; now write the loop yourself, without generate" if trial.used_generate else "")
+        + ("; now write the loop yourself, without generate" if trial.used_generate else ""),
+        picture_of_run(trial.steps),
     )
 
 
@@ -58,7 +59,7 @@ class _Trial:
     scored: list[int] = field(default_factory=list)  # rows given to the head, in each call
     read_cache: bool = False
     used_generate: bool = False
-    steps: tuple = ()  # as recorded: empty if the learner calls the model's parts one by one
+    steps: object = ()  # the recording: empty if the learner calls the model's parts one by one
 
 
 @contextlib.contextmanager
@@ -89,7 +90,7 @@ def _watch(model):
         del model.generate
         for handle in handles:
             handle.remove()
-    trial.read_cache, trial.steps = any(step.held_before for step in run), tuple(run)
+    trial.read_cache, trial.steps = any(step.held_before for step in run), run
 
 
 def _draw_step_1(trial: _Trial, model, text):

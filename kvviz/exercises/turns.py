@@ -7,12 +7,13 @@ import torch
 from kvviz.arguments import check_whole
 from kvviz.checking.compare import GATE
 from kvviz.checking.learner_code import attempt, describe_error, is_unwritten, own_frames
-from kvviz.checking.loop_inputs import check_model, check_prompt, in_float32
+from kvviz.checking.loop_inputs import check_model, check_prompt, check_rotation, in_float32
+from kvviz.checking.loop_watch import Watch
 from kvviz.checking.watchdog import TimeLimitReached
-from kvviz.exercises.answers import to_tensor
 from kvviz.exercises.chat import Chat, write_plainly
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, with_hints
 from kvviz.exercises.pictures import picture_of_step
+from kvviz.exercises.turn_results import count_recomputed, find_wrong_text, list_remarks
 from kvviz.words import pluralize
 
 SECONDS = 60  # that one call of the learner's function may take
@@ -42,6 +43,7 @@ def two_turns(function, model, ids, more, n_new: int = 6) -> Feedback:
     check_prompt(ids, model)
     check_prompt(more, model)
     n_new = check_whole("n_new", n_new, least=1)
+    check_rotation(model, ids.shape[1] + more.shape[1] + 2 * n_new)
     if is_unwritten(function):
         return NOT_DONE
     remarks, first = {}, None
@@ -51,18 +53,19 @@ def two_turns(function, model, ids, more, n_new: int = 6) -> Feedback:
             chat = (
                 whole if stop is None and n == n_new else write_plainly(model, ids, more, n, stop)
             )
-            problem, step, run = _judge(function, model, ids, more, n, stop, chat)
+            problem, step, run, watch = _judge(function, model, ids, more, n, stop, chat)
             if problem is NOT_DONE:
                 return problem
             if problem:
                 right = "Without a stop token, both turns are right. " if first else ""
                 picture = None if step is None else picture_of_step(run[step])
                 return reject(f"{right}{what}{problem}", picture)
-            remarks |= dict.fromkeys(_list_remarks(run, chat))
+            remarks |= dict.fromkeys(list_remarks(run, chat, watch))
             first = first or run
     rows = ", ".join(map(str, first.rows))
-    says = f"rows {rows}: turn two fed only what the cache didn't hold, and the text is the plain "
-    says += "loop's, also where a stop token ends turn one early"
+    fed = "" if count_recomputed(first) else "turn two fed only what the cache didn't hold, and "
+    says = f"rows {rows}: {fed}the text is the plain loop's, also where a stop token ends a turn "
+    says += "early"
     return accept("; ".join([says, *remarks]), _draw_turns(first, whole))
 
 
@@ -77,38 +80,50 @@ def _draw_turns(run, chat: Chat):
 
 
 def _list_cases(whole: Chat, n_new: int):
-    """(what to say first, n_new, stop): nothing stops, turn one stops early, one token a turn."""
+    """(what to say first, n_new, stop): nothing stops, a turn stops early, one token a turn."""
     yield "", n_new, None
     first = whole.tokens[whole.n_prompt : whole.end_of_first]
     at = max(i for i in range(min(3, n_new)) if first[i] not in first[:i])
     yield f"With a stop token that ends turn one after {at + 1}: ", n_new, first[at]
+    new = [i for i in range(n_new - 1) if whole.second[i] not in {*first, *whole.second[:i]}]
+    if new:
+        what = f"With a stop token that ends turn two after {new[0] + 1}: "
+        yield what, n_new, whole.second[new[0]]
     yield "With n_new=1: ", 1, None
 
 
 def _judge(function, model, ids, more, n_new, stop, chat: Chat):
-    """(what is wrong or None, in which step, the recording) of one call of the function."""
+    """(what is wrong or None, in which step, the recording, who called) of one call."""
     from kvviz.recording.recorder import record
 
     given = ids.clone(), more.clone()
     with record(model, keep=("logits",)) as run:
-        called = attempt(function, model, *given, n_new, stop, seconds=SECONDS)
+        watch = Watch(run)
+        with watch.attached(model):
+            called = attempt(function, model, *given, n_new, stop, seconds=SECONDS)
+    problem, step = _find_problem(called, run, chat, given, (ids, more))
+    return problem, step, run, watch
+
+
+def _find_problem(called, run, chat: Chat, given, before):
+    """What is wrong with a call that was recorded, and in which step; None if nothing is."""
     wrong, step = _find_wrong_step(run, chat)
     if (error := called.error) is not None:
         if isinstance(error, NotImplementedError) and not run:
-            return NOT_DONE, None, run
+            return NOT_DONE, None
         says = f"your function {_describe(error)}"
-        return f"{wrong}; then {says}" if wrong else says, step, run
+        return f"{wrong}; then {says}" if wrong else says, step
     if not run:
         nothing = called.result is None or called.result is Ellipsis
-        return NOT_DONE if nothing else "your function never called the model", None, run
-    if not (torch.equal(given[0], ids) and torch.equal(given[1], more)):
-        return "your function changed the tokens it was given: build a longer tensor", None, run
+        return NOT_DONE if nothing else "your function never called the model", None
+    if not all(map(torch.equal, given, before)):
+        return "your function changed the tokens it was given: build a longer tensor", None
     total = chat.text.shape[1]
-    problem = wrong or _find_wrong_text(called.result, chat, run)
+    problem = wrong or find_wrong_text(called.result, chat, run)
     if not problem and run.positions > total:
         problem = f"the text is right, but {run.positions} rows were computed for {total} tokens: "
         problem += "some were fed again"
-    return problem, step, run
+    return problem, step
 
 
 def _describe(error) -> str:
@@ -184,42 +199,12 @@ def _name_fed(held: int, fed, chat: Chat, label) -> str:
             f"{label(fed[0])!r} was fed after {last!r}, where turn one ends. A turn ends after "
             "n_new tokens, or with the stop token, and then the message comes."
         )
-    expected = repr(label(text[held])) if held < len(text) else "nothing more"
-    return f"{counts}, beginning with {label(fed[0])!r}. What comes next is {expected}."
-
-
-# -- what came back --------------------------------------------------------------------------------
-
-
-def _find_wrong_text(result, chat: Chat, run) -> str | None:
-    out, total = to_tensor(result), chat.text.shape[1]
-    if result is None:
-        return "your function returned nothing: return the text of both turns, in one tensor"
-    if out is None or out.numel() != out.shape[-1]:
-        got = tuple(out.shape) if out is not None else type(result).__name__
-        return f"expected the text of both turns in one tensor, {(1, total)}, but got {got}"
-    ours, text = out.flatten().tolist(), chat.tokens
-    if ours == text:
-        return None
-    p, start, second = chat.n_prompt, chat.end_of_first, text[chat.end_of_first + chat.n_more :]
-    if ours == [*text[:start], *second]:
-        return "the message is missing from the text you returned"
-    if ours in (text[p:], second, [*text[p:start], *second]):
-        return "you returned the new tokens alone: return the prompt and the message too"
-    pairs = enumerate(zip(ours, text, strict=False))
-    at = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(ours), total))
-    if at == min(len(ours), total):
-        return f"your text has {pluralize(len(ours), 'token')}, expected {total}"
-    came, right = run.label(ours[at]), run.label(text[at])
-    return f"your text has {came!r} at position {at}, where the plain loop has {right!r}"
-
-
-def _list_remarks(run, chat: Chat) -> list[str]:
-    """What is right, and takes more passes than it needs."""
-    fed = {step.held_before: step.fed for step in run}
-    start, said = chat.end_of_first, []
-    if any(fed.get(start + i) for i in range(1, chat.n_more)):
-        said.append("you fed the message in pieces, which is right, but one pass would do")
-    elif fed.get(start):
-        said.append("turn one's last token went in by itself, though it could go with the message")
-    return said
+    if held < len(text):
+        return (
+            f"{counts}, beginning with {label(fed[0])!r}. What comes next is {label(text[held])!r}."
+        )
+    if text[-1] == chat.stop:
+        return (
+            f"{counts}: turn two chose the stop token, {label(chat.stop)!r}, and should have ended."
+        )
+    return f"{counts}: turn two has its n_new tokens and should have ended."
