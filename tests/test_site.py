@@ -217,6 +217,28 @@ def test_the_menus_hold_what_the_page_holds(opened, walk):
     expect(opened.root.get_by_role("alert")).to_be_hidden()
 
 
+@in_a_browser
+@pytest.mark.parametrize("opened", ["alone"], indirect=True)
+def test_all_heads_are_offered_only_where_the_page_holds_them(opened, walk):
+    toggle, panel = opened.root.locator("[data-go=heads]"), opened.root.locator(".kv-heads")
+    toggle.click()
+    expect(panel).to_contain_text("What the newest token attends to in each head of layer 1.")
+    opened.press("Previous")
+    expect(panel).to_contain_text("What each of 5 rows attends to in each head of layer 1.")
+    opened.press("Next")
+    opened.menu("head").select_option("4")
+    part = next(n for n in opened.options("layer") if n != 1)
+    opened.menu("layer").select_option(str(part))
+    assert len(opened.options("head")) < 6
+    expect(toggle).to_be_hidden()
+    expect(panel).to_be_hidden()
+    opened.menu("layer").select_option("1")
+    expect(toggle).to_be_visible()
+    expect(panel.get_by_role("button")).to_have_count(6)
+    expect(opened.menu("head")).to_have_value("4")  # the head it had before
+    opened.shows(said(walk, layer=1, head=4)[0])
+
+
 def test_a_page_says_which_part_of_the_recording_it_holds(alone):
     known = {0: [0, 1, 2], 1: [0, 1, 2], 2: [0, 1, 2]}
     held = {0: [2], 1: [0, 1, 2], 2: [0, 2]}
@@ -285,6 +307,11 @@ def test_a_page_holds_what_was_asked_for_and_then_as_much_as_there_is_room(walk,
     content = page.collect(walk, [(0, 1)])
     assert content["state"]["_about"]["heads"] == [(1, [2])]
     assert len(content["answers"]) == 2 * NEW and not content["state"]["_about"]["overview"]
+
+
+def test_only_a_cell_says_that_it_can_be_run(walk, alone):
+    assert "Run this cell" in walk._repr_mimebundle_()[0]["text/html"]
+    assert "Run this cell" not in alone.read_text()
 
 
 def test_a_page_is_titled_by_its_prompt_and_holds_the_heads_it_is_given(walk, tmp_path):

@@ -386,6 +386,7 @@ def test_its_cell_shows_a_picture_and_words_where_no_widget_runs(cached, plain, 
     alt = html.unescape(re.search(r'<img alt="([^"]*)"', shown["text/html"])[1])
     strip = kv.draw_filmstrip(cached, uncached=plain, steps=range(6), layer=1, head=2)
     assert alt == strip.sentence
+    assert shown["text/html"].endswith("<p>Run this cell to step through it.</p>")
     assert base64.b64decode(shown["image/png"]) == strip.png()
     assert looks["image/png"] == {"width": strip.width, "height": strip.height}
 
@@ -455,6 +456,7 @@ def test_every_head_has_a_picture_and_says_what_it_attends_to(cached, plain):
     for is_cached, rows in ((True, 1), (False, PROMPT + 3)):
         message, pictures = walk.answer({"heads": [is_cached, 1, 3]})
         run = walk.runs[is_cached]
+        assert message["rows"] == rows
         assert len(pictures) == len(message["sentences"]) == run[3].attention[1].shape[1]
         for head, (png, says) in enumerate(zip(pictures, message["sentences"], strict=True)):
             square = run[3].square(1, head)

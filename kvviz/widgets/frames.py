@@ -89,10 +89,11 @@ class Frames:
             for i, (square, run) in enumerate(zip(squares, runs, strict=True))
         ]
 
-    def heads(self, cached: bool, layer: int, step: int) -> tuple[list[bytes], list[str]]:
-        """A thumbnail of each head of a layer, and what it attends to most."""
+    def heads(self, cached: bool, layer: int, step: int) -> tuple[list[bytes], list[str], int]:
+        """A thumbnail of each head of a layer, what it attends to most, and how many rows."""
         squares = figures.pick_heads(self.runs[cached], step, layer, self.sequence)
-        return [*map(draw_thumbnail, squares)], [*map(sentences.describe_head, squares)]
+        said = [*map(sentences.describe_head, squares)]
+        return [*map(draw_thumbnail, squares)], said, len(squares[0].real_rows)
 
     def clear(self) -> None:
         """Forget the frames that were kept."""

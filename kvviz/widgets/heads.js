@@ -13,12 +13,14 @@ function makeHeads({ panel, request, choose }) {
     if (!panel.hidden && shown !== `${wanted}`) timer = setTimeout(request, 200, wanted);
   }
 
-  function show({ heads, sentences, error }, buffers, now) {
+  function show({ heads, sentences, rows, error }, buffers, now) {
     if (`${heads}` !== `${[now.cached, now.layer, now.step]}`) return;
     clear();
     shown = `${heads}`;
     const intro = document.createElement("p");
-    const title = `What the newest token attends to in each head of layer ${now.layer}. `;
+    const who = rows > 1 ? `each of ${rows} rows` : "the newest token";
+    const most = rows > 1 ? " The words are about the newest row." : "";
+    const title = `What ${who} attends to in each head of layer ${now.layer}.${most} `;
     intro.textContent = error ?? `${title}Darker is more. Choose a head to see it whole.`;
     urls = buffers.map((bytes) => URL.createObjectURL(new Blob([bytes], { type: "image/png" })));
     const focused = panel.contains(document.activeElement) ? document.activeElement.value : null;

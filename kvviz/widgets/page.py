@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 # A page holds the layer and head it starts with, and others as long as their frames fit into this
 # many bytes.
 MOST_BYTES = 2_000_000
+# Under the still picture of a stepper, wherever no kernel runs it.
+RUN_IT = "\n<p>Run this cell to step through it.</p>"
 NO_REQUESTS = (
     "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline' blob:"
@@ -81,6 +83,7 @@ def embed(stepper, wanted=()) -> str:
     """
     bundle, _ = stepper._repr_mimebundle_()
     still = bundle.get("text/html") or f"<p>{html.escape(bundle['text/plain'])}</p>"
+    still = still.replace(RUN_IT, "")  # a page has no cell to run
     content = collect(stepper, wanted)
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     limit = describe_limit(dict(stepper._about["heads"]), dict(content["state"]["_about"]["heads"]))
@@ -121,9 +124,10 @@ def collect(stepper, wanted=()) -> dict:
         _answer(stepper, "frame", [layer, head], album, answers)
         held.setdefault(layer, []).append(head)
     about["heads"] = [(layer, sorted(held[layer])) for layer in sorted(held)]
-    about["overview"] = about["overview"] and len(held[stepper.layer]) == len(known[stepper.layer])
-    if about["overview"]:
-        _answer(stepper, "heads", [stepper.layer], album, answers)
+    whole = len(held[stepper.layer]) == len(known[stepper.layer])
+    about["overview"] = [each for each in about["overview"] if whole and each == stepper.layer]
+    for layer in about["overview"]:
+        _answer(stepper, "heads", [layer], album, answers)
     return {
         "module": str(stepper._esm),
         "style": str(stepper._css),

@@ -57,13 +57,15 @@ function renderStepper({ model, el }) {
   const last = (slider.max = about.steps - 1);
   longest.textContent = about.longest; // reserves space, so that nothing jumps
   if (!about.switch) find(".kv-switch").remove();
-  if (!about.overview) button("heads").remove();
+  if (!about.overview.length) button("heads").remove();
   reading.textContent = HINT;
   layer.append(...[...heads.keys()].map((n) => new Option(n, n)));
 
   const id = model.get("_place"), frames = framesOf.get(id) ?? new Map();
   framesOf.set(id, frames); // key -> {url, sentence, cells} or {error}
   const now = {};
+  const chosen = new Map(); // layer -> the head it was last shown with
+  let wantsHeads = false; // whether all heads are wanted, where there's a view of them
   const key = (change) => JSON.stringify(STATE.map((name) => ({ ...now, ...change })[name]));
   const within = (step) => Math.min(last, Math.max(0, step));
   let pending = null; // key of the frame that was requested and isn't here yet
@@ -75,16 +77,19 @@ function renderStepper({ model, el }) {
   // -- state: `now` is what the browser shows; Python gets it, and can change it
 
   function go(change, fromPython = false) {
+    if (change.layer !== undefined && change.head === undefined)
+      now.head = chosen.get(change.layer) ?? now.head;
     Object.assign(now, change);
     now.step = within(now.step);
     const options = heads.get(now.layer);
     if (!options.includes(now.head))
       now.head = options.findLast((n) => n < now.head) ?? options[0];
+    chosen.set(now.layer, now.head);
     if (`${[...head.options].map((each) => each.value)}` !== `${options}`)
       head.replaceChildren(...options.map((n) => new Option(n, n)));
     [slider.value, layer.value, head.value] = [now.step, now.layer, now.head];
     cached.checked = now.cached;
-    overview.update(now);
+    showOverview();
     number.textContent = `${now.step} / ${last}`;
     slider.setAttribute("aria-valuetext", `step ${now.step} of 0 to ${last}`);
     const ends = { first: now.step === 0, previous: now.step === 0, next: now.step === last };
@@ -235,6 +240,17 @@ function renderStepper({ model, el }) {
     choose: (head) => move({ head }),
   });
 
+  // In a web page, not every layer has a view of all heads.
+  function showOverview() {
+    const has = about.overview.includes(now.layer);
+    panel.hidden = !(has && wantsHeads);
+    if (about.overview.length) {
+      button("heads").hidden = !has;
+      button("heads").setAttribute("aria-expanded", !panel.hidden);
+    }
+    overview.update(now);
+  }
+
   // -- controls
 
   function play(on) {
@@ -270,10 +286,9 @@ function renderStepper({ model, el }) {
     point = undefined;
     readCell();
   };
-  if (about.overview) button("heads").onclick = () => {
-    panel.hidden = !panel.hidden;
-    button("heads").setAttribute("aria-expanded", !panel.hidden);
-    overview.update(now);
+  if (about.overview.length) button("heads").onclick = () => {
+    wantsHeads = !wantsHeads;
+    showOverview();
   };
   root.onkeydown = (event) => {
     const { key, shiftKey, target } = event;

@@ -52,7 +52,7 @@ class Stepper(placed.Placed):
             "width": width,
             "height": height,
             "longest": self._frames.longest,
-            "overview": max(heads.values()) > 1,  # whether there is a view of all heads
+            "overview": [layer for layer, n in heads.items() if n > 1],  # views of all heads
             "states": pointing.WORDS,
         }
         super().__init__(step=step, layer=layer, head=head, cached=cached, _about=about)
@@ -130,8 +130,8 @@ class Stepper(placed.Placed):
                 png, sentence = self._frames.frame(*frame)
                 cells = self._frames.cells(*frame)
                 return {**request, "sentence": sentence, "cells": cells}, [png]
-            pictures, sentences = self._frames.heads(*heads)
-            return {**request, "sentences": sentences}, pictures
+            pictures, sentences, n_rows = self._frames.heads(*heads)
+            return {**request, "sentences": sentences, "rows": n_rows}, pictures
         except Exception as error:
             step = (frame or heads)[-1]
             message = f"step {step} could not be drawn: {type(error).__name__}: {error}"
@@ -172,6 +172,7 @@ class Stepper(placed.Placed):
             still, of_still = self._draw_strip()._repr_mimebundle_()
         except Exception as error:  # the widget still shows the steps that can be drawn
             return {**live, "text/plain": f"{type(error).__name__}: {error}"}, metadata
+        still["text/html"] += page.RUN_IT
         return {**still, **live, "text/plain": self.sentence}, {**of_still, **metadata}
 
     def _draw_strip(self) -> picture.Picture:
