@@ -174,6 +174,10 @@ def _name_fed(held: int, fed, chat: Chat, label) -> str:
         return f"{counts}, {last!r} among them, which the cache already held. Feed each token once."
     if held and fed == text[:n] and n > held:
         return f"{counts}, the whole text again. Feed only the tokens that the cache doesn't hold."
+    if fed[-chat.n_more :] == chat.more and (
+        length := chat.tell_length(held + n - chat.n_more, fed[: -chat.n_more])
+    ):
+        return length
     if has_message and n > chat.n_more:
         return (
             f"{counts}, more than the last token and the message. Feed only the tokens that the "
@@ -206,6 +210,10 @@ def _find_wrong_text(result, chat: Chat, run) -> str | None:
         return "the message is missing from the text you returned"
     if ours in (text[p:], second, [*text[p:start], *second]):
         return "you returned the new tokens alone: return the prompt and the message too"
+    for end in range(p + 1, len(ours) - chat.n_more + 1):
+        if ours[end : end + chat.n_more] == chat.more and ours[:p] == text[:p]:
+            if length := chat.tell_length(end, ours[p:end]):
+                return length
     pairs = enumerate(zip(ours, text, strict=False))
     at = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(ours), total))
     if at == min(len(ours), total):
