@@ -10,6 +10,7 @@ from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_ans
 
 _TINY_BUG = "It's as small as rounding in float32, but float64 hardly shrinks it."
 _LARGE_LOGITS = "Larger logits have larger gaps: the gate is relative to the largest logit."
+_FIXED_LIMIT = "float64's gap grows with the logits too: compare it with gap32."
 _FEW_BITS = (
     "It shrinks, but it's far over the gate: the float32 run did its arithmetic with fewer bits, "
     "as some GPUs do for matrix products."
@@ -69,7 +70,19 @@ def is_rounding(function) -> Feedback:
             )
         if said != gap.is_rounding:
             word = "rounding" if said else "no rounding"
-            return reject(f"{case}: you say that's {word}. {gap.hint}")
+            hint = _FIXED_LIMIT if _has_fixed_limit(function, gap) else gap.hint
+            return reject(f"{case}: you say that's {word}. {hint}")
     return accept(
         f"right in {len(_GAPS)} cases: rounding is under the gate, and float64 shrinks it"
     )
+
+
+def _has_fixed_limit(function, gap: _Gap) -> bool:
+    """Whether the answer turns when all three numbers grow or shrink alike, due to gap64 alone."""
+
+    def answer(*given):
+        return to_bool(run_answer(function, *given)[0])
+
+    size = 1e-6 if gap.is_rounding else 1e6
+    alike = answer(gap.float32 * size, gap.float64 * size, gap.scale * size)
+    return alike is gap.is_rounding and answer(gap.float32, 1e-30, gap.scale) is True
