@@ -143,6 +143,9 @@ def test_share_used_solved_in_closed_form():
         (lambda p, n: n / (p + n - 1), "right for a loop with a cache"),
         (lambda p, n: 0.5, "by hand"),
         (lambda p, n: 200 / 23_900, r"share_used\(6, 12\) returned 0\.008368\. .*by hand"),
+        (lambda p, n: round(share(p, n), 2), "returned 0.01. Don't round"),
+        (lambda p, n: round(share(p, n), 1), "returned 0. Don't round"),
+        (lambda p, n: int(1000 * share(p, n)) / 1000, "returned 0.008. Don't round"),
         (lambda p, n: "a lot", "from 0 to 1, but returned 'a lot'"),
         (lambda p, n: p / 0, "ZeroDivisionError in line"),
         (lambda p: p, "TypeError in the call"),
@@ -423,6 +426,9 @@ def test_reusable_may_work_in_place(texts):
         (lambda a, b: close_enough(a, b) & (torch.arange(7) < 3), "can't be reused|tolerance"),
         (lambda a, b: (a - b).abs() < 1e-3, r"(5, 7), but got (5, 7, 11)"),
         (lambda a, b: True, "but got True"),
+        (lambda a, b: (a - b).sum(-1).abs() < 1e-4, "numbers in another order"),
+        (lambda a, b: (a.mean(-1) - b.mean(-1)).abs() < 1e-4, "Compare number with number"),
+        (lambda a, b: (a.norm(dim=-1) - b.norm(dim=-1)).abs() < 1e-4, "another order"),
     ],
 )
 def test_reusable_wrong(texts, wrong, hint):

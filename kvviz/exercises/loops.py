@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from math import isclose
 
 from kvviz import count
@@ -143,6 +144,8 @@ def share_used(function) -> Feedback:
     for wrong, advice in _WRONG_SHARES:
         if matches(wrong):
             return reject(f"{found}. {advice}")
+    if any(_are_rounded(answers, list(starmap(_share, cases)), digits) for digits in (1, 2, 3)):
+        return reject(f"{found}. Don't round: return the whole fraction.")
     return reject(
         f"{found}. Try share_used(1, 2) by hand: step 0 computes 1 row and step 1 computes 2. One "
         "of each is used, so 2 of 3."
@@ -151,6 +154,15 @@ def share_used(function) -> Feedback:
 
 def _share(p: int, n: int) -> float:
     return n / count.positions(p, n, cached=False)
+
+
+def _are_rounded(answers, shares, digits: int) -> bool:
+    """Whether the answers are the shares, rounded or cut to so many digits."""
+    unit = 10**-digits
+    return all(
+        isclose(got, round(got, digits), abs_tol=1e-7) and abs(got - share) < unit
+        for got, share in zip(answers, shares, strict=True)
+    )
 
 
 _WRONG_SHARES = (  # what some wrong answers amount to, and the advice for each

@@ -25,6 +25,8 @@ def reusable(function, first, base, last) -> Feedback:
     ✗ not right yet: expected True or False for each layer and position, (3, 7), but got True
     """
     texts = {"first": first, "last": last, "rounding": base * (1 + 1e-6)}
+    texts["another order"] = base.clone()  # of one entry's numbers: their sum and mean don't tell
+    texts["another order"][-1, 1] = base[-1, 1].flip(0)
     shape, answers, right = tuple(base.shape[:2]), {}, {}
     for name, entries in texts.items():
         answer, problem = run_answer(function, entries.clone(), base.clone())
@@ -78,6 +80,11 @@ def _judge(answers: dict, right: dict) -> Feedback | None:
         return reject(
             "two passes over the same text differ in their last digits, and you call some of those "
             "entries different. Allow a small tolerance."
+        )
+    if all(torch.equal(answers[name], right[name]) for name in ("first", "last")):
+        return reject(
+            "right for the three texts, but with one entry's numbers in another order you call it "
+            "reusable. Compare number with number, and only then reduce them."
         )
     return _judge_texts(answers, right)
 
