@@ -285,6 +285,21 @@ def test_a_forward_that_asks_for_no_positions_is_recorded():
 # -- 04: the mask --------------------------------------------------------------------------------
 
 
+def test_what_the_forge_wrote_is_right_and_still_to_be_written():
+    class Borrowed(Forge):
+        def forward(self, ids, cache=None):
+            return super().forward(ids, cache)
+
+    for kind in (Forge, Borrowed):
+        verdict = exercises.forward(kind).verdict
+        assert verdict.passed and "write it yourself" in verdict.remarks[-1]
+    assert "yourself" not in repr(exercises.forward(with_forward()))
+    for borrowed in (causal_mask, kvviz.causal_mask, lambda *given: causal_mask(*given)):
+        assert "write it yourself" in exercises.causal_mask(borrowed).message
+    own = exercises.causal_mask(lambda t, s, e: torch.ones(t, e).tril(s).bool())
+    assert own.passed and "yourself" not in own.message
+
+
 def test_causal_mask_solved():
     assert exercises.causal_mask(stub).state == "not done yet"
     assert exercises.causal_mask(causal_mask).passed
@@ -386,6 +401,25 @@ def nothing(forge, ids, sizes):
     chunked(forge, ids, sizes)
 
 
+def never_passed(forge, ids, sizes):
+    cache = KVCache(len(forge.layers))
+    return torch.cat([forge(chunk) for chunk in ids.split(sizes, dim=1)], dim=1), cache
+
+
+def passed_once(forge, ids, sizes):
+    first, *rest = ids.split(sizes, dim=1)
+    cache = KVCache(len(forge.layers))
+    return torch.cat([forge(first, cache), *map(forge, rest)], dim=1), cache
+
+
+def sliced(*ends):
+    def function(forge, ids, sizes):
+        cache = KVCache(len(forge.layers))
+        return torch.cat([forge(ids[:, a:b], cache) for a, b in ends], dim=1), cache
+
+    return function
+
+
 IDS = small.prompt(6)
 
 
@@ -423,6 +457,12 @@ def test_chunks_may_fill_a_cache_of_the_learners_own(forge):
         (at_once, "rows 6: the whole prompt went in at once"),
         (last_chunk_only, "join the chunks' logits along dim 1"),
         (other_order, "are the chunks in order"),
+        (never_passed, "step 0: the call had no cache. Pass it in every call: forge(chunk, cache)"),
+        (passed_once, "step 1: the call had no cache. Pass it in every call: forge(chunk, cache)"),
+        (sliced((0, 3), (2, 3), (4, 6)), f"token {IDS[0, 2]}, position 2 of the prompt, was fed t"),
+        (sliced((0, 3), (4, 5), (4, 6)), f"token {IDS[0, 3]}, position 3 of the prompt, was left"),
+        (sliced((0, 3), (2, 4), (3, 6)), f"token {IDS[0, 2]}, position 2 of the prompt, was fed t"),
+        (sliced((0, 3), (3, 4)), f"token {IDS[0, 4]}, position 4 of the prompt, was left out"),
         (empty_cache_returned, "holds 0 tokens, but 6 were fed"),
         (other_sizes, "rows [2, 2, 2]: expected chunks of [3, 1, 2]"),
         (nothing, "your function returned nothing"),
