@@ -86,6 +86,37 @@ def test_describe_wrong(runs, wrong, hint):
     assert len(feedback.hints) == 2
 
 
+def only_one_new(step):
+    visible = step.held_before + 1 if step.held_before else step.fed
+    return step.fed, visible, visible - 1
+
+
+def from_the_index(step):
+    return step.fed, step.held_before + step.fed, step.index + 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (only_one_new, "which was fed 3 with 4 held before, you say visible is 5"),
+        (from_the_index, "which was fed 4 with 0 held before, you say position is 5"),
+    ],
+)
+def test_describe_is_tried_on_chunks_and_on_another_prompt(runs, wrong, hint):
+    feedback = exercises.describe(wrong, *runs)
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
+    assert "of another run, in chunks of 4, 3, 1 and 1" in feedback.message
+    assert "layer" in feedback.picture.sentence
+
+
+def test_describe_passes_the_steps_own_answers_with_a_remark(runs):
+    own = exercises.describe(lambda s: (s.fed, s.visible, s.position), *runs)
+    assert own.passed and "the step's own visible and position" in own.message
+    half = exercises.describe(lambda s: (s.fed, s.visible, s.visible - 1), *runs)
+    assert half.passed and "the step's own visible: now work" in half.message
+    assert "own" not in exercises.describe(described, *runs).message
+
+
 def test_describe_says_which_of_the_runs_it_means(runs):
     """Step 0 of both runs was fed the same, with nothing held before."""
     for run, name in zip(runs, ["without", "with"], strict=True):
