@@ -83,12 +83,12 @@ class Mine(Forge):
         return {positions}
 
     def forward(self, ids, cache=None):
-        t = ids.shape[1]
+        t = {t}
         pos_start = {start}
         {count}
         rotation, mask = self.rotation(self.positions(t, pos_start)), {mask}
         x = self.embed(ids)
-        for layer in range(len(self.layers)):
+        for layer in {layers}:
             x, entry = self.block(layer, x, rotation, mask, {past})
             if {there}:
                 {write}
@@ -97,6 +97,8 @@ class Mine(Forge):
 THERE = "cache is not None"
 RIGHT_FORWARD = {
     "positions": "torch.arange(pos_start, pos_start + t)",
+    "t": "ids.shape[1]",
+    "layers": "range(len(self.layers))",
     "start": f"cache.held if {THERE} else 0",
     "count": "",
     "mask": "self.mask(t, pos_start, pos_start + t)",
@@ -189,6 +191,18 @@ def test_an_open_forward_is_not_done_yet_and_its_hints_are_folded():
             "An empty cache is a cache",
         ),
         ({"logits": "x"}, "unexpected return value", ""),
+        ({"layers": "range(3)"}, "layer never ran", "Run every layer"),
+        ({"layers": "range(1, 4)"}, "layer never ran", "Run every layer"),
+        ({"layers": "(0, 1, 3)"}, "layer never ran", "Run every layer"),
+        ({"t": "len(ids)"}, "tokens miscounted", "ids is (B, t)"),
+        ({"count": "cache and cache.reset()"}, "cache emptied", "needed until the text ends"),
+        (
+            {"logits": "self.unembed(x) if cache is None or not cache.reset() else 0"},
+            "cache emptied",
+            "needed until the text ends",
+        ),
+        ({"positions": "torch.arange(t)[None]"}, "unexpected return value", "that method returns"),
+        ({"positions": "torch.tensor(0)"}, "unexpected return value", "that method returns"),
         ({"positions": "[pos_start]"}, "unexpected return value", ""),
     ],
 )
@@ -196,6 +210,64 @@ def test_each_mistake_in_a_forward_is_told_from_the_others(changed, cause, hint)
     feedback = exercises.forward(with_forward(**changed))
     assert feedback.state == "not right yet" and feedback.hints
     assert feedback.verdict.cause == cause and hint in feedback.verdict.advice, feedback
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"layers": "range(3)"}, "step 0: layer 3 never ran"),
+        ({"layers": "range(1, 4)"}, "step 0: layer 0 never ran"),
+        ({"layers": "range(2)"}, "step 0: layers 2, 3 never ran"),
+        ({"t": "len(ids)"}, "step 0: `positions` got t=1, but 7 tokens were fed"),
+        ({"count": "cache and cache.reset()"}, "step 1: forward emptied the cache"),
+        (
+            {"positions": "torch.arange(pos_start, pos_start + t)[None]"},
+            "step 0: positions returned a tensor of shape (1, 7): return a tensor, (t,) int64",
+        ),
+    ],
+)
+def test_a_forward_is_told_what_it_did_and_not_where_it_raised(changed, says):
+    verdict = exercises.forward(with_forward(**changed)).verdict
+    assert verdict.headline == says
+    entries = [each for each in verdict.findings if each.name == "keys and values"]
+    assert not any(each.passed for each in entries)
+
+
+def test_a_reset_of_a_cache_that_holds_nothing_is_no_mistake():
+    count = "cache is not None and cache.held == 0 and cache.reset()"
+    assert exercises.forward(with_forward(count=count)).passed
+
+
+class KeptInTheClass:
+    slots = (None,) * 4
+
+    def __init__(self, n_layers):
+        self.n_layers = n_layers
+
+    def get(self, layer):
+        return self.slots[layer]
+
+    def update(self, layer, entry):
+        self.slots[layer] = entry
+
+    def reset(self):
+        self.slots = [None] * self.n_layers
+
+
+@pytest.mark.parametrize("slots", [[None] * 4, dict.fromkeys(range(4))])
+def test_slots_in_the_class_are_found_though_reset_makes_new_ones(slots):
+    kind = type("InTheClass", (KeptInTheClass,), {"slots": slots})
+    verdict = exercises.cache(kind).verdict
+    assert "a new cache held what had been written to another" in verdict.headline
+    assert "kept where every cache sees it" in verdict.advice
+
+
+def test_a_new_cache_with_numbers_of_its_own_shares_nothing():
+    class Noise(KVCache):
+        def get(self, layer):
+            return super().get(layer) or KVEntry(*torch.ones(2, 1, 2, 3, 14))
+
+    assert exercises.cache(Noise).verdict.cause == "not empty at first"
 
 
 def test_a_forward_that_asks_for_no_positions_is_recorded():
@@ -211,6 +283,21 @@ def test_a_forward_that_asks_for_no_positions_is_recorded():
 
 
 # -- 04: the mask --------------------------------------------------------------------------------
+
+
+def test_what_the_forge_wrote_is_right_and_still_to_be_written():
+    class Borrowed(Forge):
+        def forward(self, ids, cache=None):
+            return super().forward(ids, cache)
+
+    for kind in (Forge, Borrowed):
+        verdict = exercises.forward(kind).verdict
+        assert verdict.passed and "write it yourself" in verdict.remarks[-1]
+    assert "yourself" not in repr(exercises.forward(with_forward()))
+    for borrowed in (causal_mask, kvviz.causal_mask, lambda *given: causal_mask(*given)):
+        assert "write it yourself" in exercises.causal_mask(borrowed).message
+    own = exercises.causal_mask(lambda t, s, e: torch.ones(t, e).tril(s).bool())
+    assert own.passed and "yourself" not in own.message
 
 
 def test_causal_mask_solved():
@@ -314,6 +401,25 @@ def nothing(forge, ids, sizes):
     chunked(forge, ids, sizes)
 
 
+def never_passed(forge, ids, sizes):
+    cache = KVCache(len(forge.layers))
+    return torch.cat([forge(chunk) for chunk in ids.split(sizes, dim=1)], dim=1), cache
+
+
+def passed_once(forge, ids, sizes):
+    first, *rest = ids.split(sizes, dim=1)
+    cache = KVCache(len(forge.layers))
+    return torch.cat([forge(first, cache), *map(forge, rest)], dim=1), cache
+
+
+def sliced(*ends):
+    def function(forge, ids, sizes):
+        cache = KVCache(len(forge.layers))
+        return torch.cat([forge(ids[:, a:b], cache) for a, b in ends], dim=1), cache
+
+    return function
+
+
 IDS = small.prompt(6)
 
 
@@ -351,6 +457,12 @@ def test_chunks_may_fill_a_cache_of_the_learners_own(forge):
         (at_once, "rows 6: the whole prompt went in at once"),
         (last_chunk_only, "join the chunks' logits along dim 1"),
         (other_order, "are the chunks in order"),
+        (never_passed, "step 0: the call had no cache. Pass it in every call: forge(chunk, cache)"),
+        (passed_once, "step 1: the call had no cache. Pass it in every call: forge(chunk, cache)"),
+        (sliced((0, 3), (2, 3), (4, 6)), f"token {IDS[0, 2]}, position 2 of the prompt, was fed t"),
+        (sliced((0, 3), (4, 5), (4, 6)), f"token {IDS[0, 3]}, position 3 of the prompt, was left"),
+        (sliced((0, 3), (2, 4), (3, 6)), f"token {IDS[0, 2]}, position 2 of the prompt, was fed t"),
+        (sliced((0, 3), (3, 4)), f"token {IDS[0, 4]}, position 4 of the prompt, was left out"),
         (empty_cache_returned, "holds 0 tokens, but 6 were fed"),
         (other_sizes, "rows [2, 2, 2]: expected chunks of [3, 1, 2]"),
         (nothing, "your function returned nothing"),
@@ -406,7 +518,12 @@ def test_is_rounding_takes_true_in_any_form(form):
         (lambda g32, g64, scale: g32 <= 1e-5 * scale, "float64 hardly shrinks it"),
         (lambda g32, g64, scale: g64 < g32 / 9 or g32 == 0, "float64 hardly shrinks it"),
         (lambda g32, g64, scale: g64 <= 1e-6 * g32, "over this course's gate"),
-        (lambda g32, g64, scale: g64 < 1e-9, "relative to the largest"),
+        (lambda g32, g64, scale: g64 < 1e-9, "float64's gap grows with the logits too"),
+        *(
+            (lambda g32, g64, scale, n=n: g32 <= 1e-5 * scale and g64 < n, "compare it with gap32")
+            for n in (1e-13, 1e-12, 1e-10, 1e-8)
+        ),
+        (lambda g32, g64, scale: rounding(g32, 1e9 * g64, scale), "the correct cache on the small"),
         (lambda g32, g64, scale: "bug", "True or False, but your function returned 'bug'"),
         (lambda g32, g64, scale: rounding(g32, g64, scale) or None, "returned nothing"),
     ],
@@ -496,6 +613,12 @@ def test_each_diagnosis_is_judged_by_itself():
     assert said.message.endswith("\nY is right; Z is still to be named.")
     said = exercises.diagnose({"X": "fine", "Y": "fine", "Z": "fine"})
     assert [line[:2] for line in said.message.splitlines()] == ["X ", "Y ", "Z "]
+
+
+@pytest.mark.parametrize("name", ["kept in float16", "kept in bfloat16", "kept in 8 bits"])
+def test_every_name_of_the_precision_group_has_its_hint(name):
+    for which, hint in (("X", "more than rounding"), ("Y", "Rounding would change the values")):
+        assert hint in exercises.diagnose(OPEN | {which: name}).message
 
 
 def fix(broken, name, method=None):

@@ -81,6 +81,10 @@ def tampers(config, tokens, batch_size, bytes_per_number):
     return price(config, tokens, batch_size, bytes_per_number)
 
 
+def the_notebooks_own(config, tokens, batch_size, bytes_per_number):
+    return 2 * 30 * 3 * 64 * tokens * batch_size * bytes_per_number
+
+
 def one_more_token(config, tokens, batch_size, bytes_per_number):
     return price(config, tokens + 1, batch_size, bytes_per_number)
 
@@ -116,6 +120,8 @@ def test_the_right_price_passes_whatever_kind_of_number_it_is(of):
         (mebibytes, "return bytes, not thousands, millions or billions"),
         (a_slip, f"{FIRST}: your answer is 0.0833 times"),
         (tampers, f"{FIRST}: your answer is 2 times"),
+        (the_notebooks_own, "right for this course's model only: read the sizes from config"),
+        (lambda *_: 11_520, "your answer is the same for every model: read the sizes from config"),
         (one_more_token, f"{FIRST}: your answer is 2 times"),
         (raises, "raised ZeroDivisionError"),
         (lambda *_: "a lot", "a number of bytes, but returned 'a lot'"),
@@ -172,7 +178,7 @@ def test_a_prediction_within_a_factor_of_two_passes(timed, seconds):
         (0.01, "3000.0 times too low"),
         (61, "2.0 times too high"),
         (29_000, "in milliseconds, that would be right"),
-        (0.2, "as tokens per second, that would be right"),
+        (0.2, "150.0 times too low. What does one step take, and how many are there? Or are these"),
         (0, "a number above zero, but returned 0"),
         (-3, "a number above zero, but returned -3"),
         (float("inf"), "a number above zero, but returned inf"),

@@ -86,6 +86,37 @@ def test_describe_wrong(runs, wrong, hint):
     assert len(feedback.hints) == 2
 
 
+def only_one_new(step):
+    visible = step.held_before + 1 if step.held_before else step.fed
+    return step.fed, visible, visible - 1
+
+
+def from_the_index(step):
+    return step.fed, step.held_before + step.fed, step.index + 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (only_one_new, "which was fed 3 with 4 held before, you say visible is 5"),
+        (from_the_index, "which was fed 4 with 0 held before, you say position is 5"),
+    ],
+)
+def test_describe_is_tried_on_chunks_and_on_another_prompt(runs, wrong, hint):
+    feedback = exercises.describe(wrong, *runs)
+    assert feedback.state == "not right yet" and hint in feedback.message, feedback.message
+    assert "of another run, in chunks of 4, 3, 1 and 1" in feedback.message
+    assert "layer" in feedback.picture.sentence
+
+
+def test_describe_passes_the_steps_own_answers_with_a_remark(runs):
+    own = exercises.describe(lambda s: (s.fed, s.visible, s.position), *runs)
+    assert own.passed and "the step's own visible and position" in own.message
+    half = exercises.describe(lambda s: (s.fed, s.visible, s.visible - 1), *runs)
+    assert half.passed and "the step's own visible: now work" in half.message
+    assert "own" not in exercises.describe(described, *runs).message
+
+
 def test_describe_says_which_of_the_runs_it_means(runs):
     """Step 0 of both runs was fed the same, with nothing held before."""
     for run, name in zip(runs, ["without", "with"], strict=True):
@@ -143,6 +174,9 @@ def test_share_used_solved_in_closed_form():
         (lambda p, n: n / (p + n - 1), "right for a loop with a cache"),
         (lambda p, n: 0.5, "by hand"),
         (lambda p, n: 200 / 23_900, r"share_used\(6, 12\) returned 0\.008368\. .*by hand"),
+        (lambda p, n: round(share(p, n), 2), "returned 0.01. Don't round"),
+        (lambda p, n: round(share(p, n), 1), "returned 0. Don't round"),
+        (lambda p, n: int(1000 * share(p, n)) / 1000, "returned 0.008. Don't round"),
         (lambda p, n: "a lot", "from 0 to 1, but returned 'a lot'"),
         (lambda p, n: p / 0, "ZeroDivisionError in line"),
         (lambda p: p, "TypeError in the call"),
@@ -431,6 +465,9 @@ def test_reusable_may_work_in_place(texts):
         (lambda a, b: True, "but got True"),
         (lambda a, b: close_enough(a[..., :5], b[..., :5]), "only an entry's values differ"),
         (lambda a, b: close_enough(a[..., 5:], b[..., 5:]), "only an entry's keys differ"),
+        (lambda a, b: (a - b).sum(-1).abs() < 1e-4, "numbers in another order"),
+        (lambda a, b: (a.mean(-1) - b.mean(-1)).abs() < 1e-4, "Compare number with number"),
+        (lambda a, b: (a.norm(dim=-1) - b.norm(dim=-1)).abs() < 1e-4, "another order"),
     ],
 )
 def test_reusable_wrong(texts, wrong, hint):

@@ -218,7 +218,43 @@ def returns_nothing(*given):
     right(*given)
 
 
+def off_by(wrong, *, alone=False):
+    """The first turn is so many tokens too long or too short."""
+
+    def function(model, ids, more, n_new, stop):
+        one, cache = answer(model, ids, n_new + wrong, stop)
+        if alone:  # turn one's last token is dropped, though it is returned
+            return join(ids, one, more, answer(model, more, n_new, stop, cache)[0])
+        two, _ = answer(model, join(one[:, -1:], more), n_new, stop, cache)
+        return join(ids, one, more, two)
+
+    return function
+
+
+def looks_late(model, ids, more, n_new, stop):
+    """Feeds the stop token before it stops."""
+    one, cache = answer(model, ids, n_new, stop)
+    if one[0, -1].item() == stop:
+        out = model(one[:, -1:], cache=cache)
+        one, cache = join(one, out.logits[:, -1:].argmax(-1)), out.cache
+    two, _ = answer(model, join(one[:, -1:], more), n_new, stop, cache)
+    return join(ids, one, more, two)
+
+
 WRONG = {
+    "turn one is one too long": (
+        off_by(1),
+        r"^step 7: turn one has 7 new tokens, expected 6. The prompt's own pass already gives the",
+    ),
+    "turn one is one too short": (
+        off_by(-1),
+        r"^step 5: turn one has 5 new tokens, expected 6. The prompt's own pass gives the first",
+    ),
+    "turn one is one too long, and that one isn't fed": (
+        off_by(1, alone=True),
+        r"^turn one has 7 new tokens, expected 6. The prompt's own pass already gives the first",
+    ),
+    "stops one too late": (looks_late, "4 new tokens, expected 3: it ends with the stop token"),
     "the last token forgotten": (
         two_turns(lambda ids, one, more: more),
         r"step 6: the cache held 11 and you fed 4, without turn one's last token, '26'. It was "

@@ -56,6 +56,21 @@ def walk_layers(run, reference, gate, rotate=None, n_earlier=0, others=None, seq
         fed_before += step.fed
 
 
+# -- what a whole call did ----------------------------------------------------------------------
+
+
+def layers_skipped(feeding, n_layers: int) -> Cause | None:
+    """A layer whose attention a finished call never came to, though that of others ran."""
+    for step in feeding.passes:
+        done = step.index < len(feeding.outputs) and step.rows == step.fed
+        missing = [layer for layer in range(n_layers) if layer not in step.layers]
+        if done and missing:
+            which = f"layer{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+            says = f"step {step.index}: {which} never ran"
+            return Cause("layer never ran", says, step.index, missing[0])
+    return None
+
+
 # -- before anything is compared -------------------------------------------------------------------
 
 

@@ -94,6 +94,10 @@ ADVICE = {
     "slot with zeros isn't enough.",
     "two reads differ": "`get` only reads: called twice, it must return the same, and afterwards "
     "the slot must hold what it held.",
+    "layer never ran": "Run every layer, in order: range(len(self.layers)) has them all.",
+    "cache emptied": "What is held is needed until the text ends. Whoever made the cache resets "
+    "it, and `forward` doesn't.",
+    "tokens miscounted": "ids is (B, t): its second size is t.",
     "ids changed": "`forward` only reads its ids: work on a copy of them.",
     "unexpected return value": "Look at what that method returns.",
     "entry of another shape": "`get` must return what `update` was given: (sequences, key/value "

@@ -166,6 +166,9 @@ def return_problem(method, value, arguments=()):
     if method == "positions" and not isinstance(value, Tensor):
         says = f"positions returned {describe(value)}: return a tensor, (t,) int64"
         return UNEXPECTED, says, None
+    if method == "positions" and value.ndim != 1:
+        shape = f"a tensor of shape {tuple(value.shape)}"
+        return UNEXPECTED, f"positions returned {shape}: return a tensor, (t,) int64", None
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import sys
 import sysconfig
 import traceback
 from dataclasses import dataclass
@@ -42,6 +43,20 @@ def attempt(function, *arguments, seconds: float | None = None) -> Attempt:
         raise
     except BaseException as error:
         return Attempt(error=error)
+
+
+def calls(target, function, *arguments) -> bool:
+    """Whether a call of the function, which may raise, comes to run the function `target`."""
+    code, found = getattr(target, "__wrapped__", target).__code__, []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, *_: found.append(True) if frame.f_code is code else None)
+    try:
+        function(*arguments)
+    except Exception:
+        return bool(found)
+    finally:
+        sys.setprofile(before)
+    return bool(found)
 
 
 def own_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -21,6 +21,13 @@ def probe_cache(cache_class, n_layers: int, shape) -> Cause | None:
     for layer in range(n_layers):
         first = cache.get(layer)
         if first is not None and not is_empty(first):
+            if _is_shared(
+                cache_class,
+                n_layers,
+                KVEntry(*torch.randn(2, 1, shape[0], 3, shape[1], generator=seeded)),
+            ):
+                says = "a new cache held what had been written to another"
+                return Cause("state shared between caches", says)
             says = f"get({layer}) returned {describe(first)} before anything was written"
             return Cause("not empty at first", says, layer=layer)
     n_heads, width = shape
@@ -32,6 +39,13 @@ def probe_cache(cache_class, n_layers: int, shape) -> Cause | None:
             says = "get(0) was called twice in a row, and returned two different things"
             return Cause("two reads differ", says)
     return _name_owners([_owners(cache.get(layer), entries) for layer in range(n_layers)])
+
+
+def _is_shared(cache_class, n_layers: int, entry) -> bool:
+    """Whether what is written to one cache comes out of a new one."""
+    cache_class(n_layers).update(0, KVEntry(*(x.clone() for x in entry)))
+    found = copy_entry(cache_class(n_layers).get(0))
+    return found is not None and all(map(_is_equal, found, entry))
 
 
 def _name_owners(owners) -> Cause | None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from kvviz.checking.causes import UNKNOWN
 from kvviz.checking.columns import match_columns
+from kvviz.checking.contract import return_problem
 from kvviz.checking.drift_rules import held_came_back_changed
 from kvviz.checking.evidence import LayerEvidence
+from kvviz.words import pluralize
 
 
 def query_not_a_number(layer: LayerEvidence):
@@ -18,6 +20,22 @@ def query_not_a_number(layer: LayerEvidence):
         position = layer.fed_before + int(layer.query.isnan().amax((0, 2)).nonzero()[0])
         says = f"the query of position {position} is not a number"
         return layer.cause("not a number", says, position)
+
+
+def positions_misused(layer: LayerEvidence):
+    """`positions` was told another number of tokens than was fed, or returned another shape.
+
+    Read from the call itself; one that is fed in parts is right as long as each part is.
+    """
+    told, t = (getattr(layer.step, name, None) for name in ("positions", "t"))
+    if told is None:
+        return None
+    if problem := return_problem("positions", told):
+        return layer.cause(problem[0], problem[1])
+    if t != layer.step.fed and len(told) == t:
+        fed = pluralize(layer.step.fed, "token")
+        verb = "was" if layer.step.fed == 1 else "were"
+        return layer.cause("tokens miscounted", f"`positions` got t={t}, but {fed} {verb} fed")
 
 
 def query_at_another_position(layer: LayerEvidence):
@@ -121,6 +139,7 @@ def _name_key(layer: LayerEvidence, given, off) -> str:
 
 QUERY_RULES = (
     query_not_a_number,
+    positions_misused,
     query_at_another_position,
     held_came_back_changed,
     other_queries,

@@ -38,7 +38,7 @@ class Pass:
         news: layer -> the new entry that `append` was given.
         given: layer -> how many tokens the entry had that `update` was given.
         changed: layer -> whether `get` returned other numbers than `update` had been given.
-        positions: what `positions` returned; None if it wasn't called.
+        positions: what `positions` returned; None if it wasn't called. t: what it was told.
         was_read: whether `get` was called, of any layer.
     """
 
@@ -51,6 +51,7 @@ class Pass:
     given: dict[int, int] = field(default_factory=dict)
     changed: dict[int, bool] = field(default_factory=dict)
     positions: torch.Tensor | None = None
+    t: int | None = None
     was_read: bool = False
     rows_in_call: int = 0
 
@@ -100,7 +101,8 @@ class Trace:
         self.misfit: Cause | None = None  # a mask that covers other columns than there are
         self.failed = ""  # the method that raised, as it was called
         self._busy, self._got, self._stored, self._new = set(), {}, {}, None
-        self._positions = None
+        self._positions = self._t = None
+        self._is_feeding, self.emptied = False, None
         for name in FORGE_METHODS:
             setattr(forge, name, self._watched(name, getattr(forge, name)))
 
@@ -120,16 +122,18 @@ class Trace:
     def restart(self):
         """Forget what was seen: another text begins."""
         self.calls, self.passes, self.rows = -1, [], []
-        self._stored = {}
+        self._stored, self.emptied = {}, None
 
     def feed(self, ids):
         """One call of the forge; its logits. What was seen is kept even if it raises."""
         self.calls, first, done = self.calls + 1, len(self.passes), False
-        self._positions = self._new = None
+        self._positions = self._t = self._new = None
         try:
+            self._is_feeding = True
             output = self.forge(given := ids.clone(), self.cache)
             done = True
         finally:
+            self._is_feeding = False
             self._divide(ids, first, done)
         vocab = self.forge.config.vocab_size
         found = output_problem(output, (*ids.shape, vocab))
@@ -154,8 +158,13 @@ class Trace:
             self.passes[first:] = passes[-1:]
 
     def call(self, cache, name, method, args, kwargs):
-        """A call of the cache's `get` or `update`."""
+        """A call of the cache's `get`, `update` or `reset`."""
         if cache is not self.cache or self._busy & {"get", "update"}:
+            return method(*args, **kwargs)
+        if name == "reset":
+            if self._is_feeding and self._stored and self.emptied is None:
+                says = f"step {self.calls}: forward emptied the cache"
+                self.emptied = Cause("cache emptied", says, self.calls)
             return method(*args, **kwargs)
         went = copy_entry([*args, *kwargs.values()][-1]) if name == "update" and args else None
         result = self._run(name, method, args, kwargs)
@@ -196,7 +205,9 @@ class Trace:
             self._busy.discard(name)
 
     def _before(self, name, *args, **kwargs):
-        if name == "append":
+        if name == "positions":
+            self._t = kwargs.get("t", args[0] if args else None)
+        elif name == "append":
             self._new = copy_entry(kwargs.get("new", args[-1]))
         elif name == "attend":
             self._begin(*args, **kwargs)
@@ -210,7 +221,7 @@ class Trace:
         now, was_read = self.passes[-1], layer in self._got
         past = self._got.pop(layer, None)
         now.was_read = now.was_read or was_read
-        now.positions = self._positions
+        now.positions, now.t = self._positions, self._t
         for part, x in zip(SEEN, (query, keys, values), strict=False):
             now.kept[part][layer] = x.detach().to("cpu", torch.float32, copy=True)
         if is_filled(past):

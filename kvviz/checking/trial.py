@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from kvviz.checking.cache_rules import find_cause
+from kvviz.checking.cache_rules import find_cause, layers_skipped
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import (
     Reference,
@@ -48,6 +48,7 @@ class Feeding:
     rows: list[int] = field(default_factory=list)
     outputs: list[torch.Tensor] = field(default_factory=list)
     problem: Cause | None = None
+    emptied: Cause | None = None  # by forward itself
 
     def logits(self) -> torch.Tensor:
         return torch.cat(self.outputs, dim=1)
@@ -107,7 +108,7 @@ class Trial:
             try:
                 feeding.outputs.append(trace.feed(piece))
             finally:
-                feeding.problem = trace.problem
+                feeding.problem, feeding.emptied = trace.problem, trace.emptied
         return feeding
 
     def feed_after_reset(self, sizes, what="") -> Feeding:
@@ -140,7 +141,7 @@ class Trial:
         findings = (
             compare_tokens(new.tolist(), reference.ids[0, reference.n_prompt :].tolist()),
             logits.finding("logits", "every row of prompt and decode"),
-            entries.finding("keys and values", "every layer and position, as attention saw them"),
+            self.entries(decode, entries),
             in_chunks.finding("chunks", "every row, fed 3 + 1 + 2"),
             self.work(decode),
         )
@@ -167,6 +168,13 @@ class Trial:
             more = {"advice": WRONG_ORDER}
         return Verdict.from_cause(cause, headline=headline, findings=findings, gaps=gaps, **more)
 
+    def entries(self, decode, compared) -> Finding:
+        skipped = layers_skipped(decode, len(self.right.forge.layers))
+        if skipped and compared.step is None:
+            return Finding("keys and values", False, skipped.says)
+        what = "every layer and position, as attention saw them"
+        return compared.finding("keys and values", what)
+
     def work(self, decode) -> Finding:
         if not decode.passes:
             return Finding("work", None, "attend was not called, so nothing was counted")
@@ -177,14 +185,17 @@ class Trial:
         return next((cause for each in self.feedings if (cause := self.cause_in(each))), None)
 
     def cause_in(self, feeding) -> Cause | None:
+        if cause := layers_skipped(feeding, len(self.right.forge.layers)):
+            return cause
         others, n_earlier = feeding.others, self.right.earlier.fed if feeding.others else 0
         for sequence in range(feeding.reference.ids.shape[0]):
             cause = find_cause(
                 feeding.passes, feeding.reference, rotate=self.right.rotate,
                 n_earlier=n_earlier, others=others, sequence=sequence,
             )  # fmt: skip
-            if cause:
-                return cause
+            if cause:  # the whole text may be run over again, and the cache emptied for that
+                is_read = cause.name != "cache never read"
+                return feeding.emptied if feeding.emptied and is_read else cause
         return None
 
     def name_by_hand(self, cause) -> Cause:

@@ -8,11 +8,13 @@ import torch
 
 from kvviz.checking.cache import check_cache
 from kvviz.checking.contract import parts
+from kvviz.checking.learner_code import calls
 from kvviz.checking.verdict import Verdict
 from kvviz.exercises.answers import to_bools, to_tensor
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_answer, with_hints
 from kvviz.exercises.pictures import picture_of_first_difference, picture_of_run
-from kvviz.forge import KVCache
+from kvviz.forge import Forge, KVCache
+from kvviz.forge import causal_mask as the_forges_own
 from kvviz.words import pluralize
 
 
@@ -44,7 +46,11 @@ def forward(forge_class) -> Verdict:
     >>> kv.exercises.forward(kv.Forge).passed
     True
     """
-    return check_cache(forge_class=forge_class)
+    verdict = check_cache(forge_class=forge_class)
+    if verdict.passed and calls(Forge.forward, forge_class.small(), torch.tensor([[1, 2]])):
+        says = "it's Forge's own forward that ran: now write it yourself"
+        verdict = replace(verdict, remarks=(*verdict.remarks, says))
+    return verdict
 
 
 @with_hints(
@@ -56,7 +62,7 @@ def forward(forge_class) -> Verdict:
 def causal_mask(function) -> Feedback:
     """Notebook 04: `causal_mask(t, pos_start, pos_end)`, True where a row may see a column.
 
-    >>> kv.exercises.causal_mask(kv.causal_mask)
+    >>> kv.exercises.causal_mask(lambda t, s, e: torch.arange(e) <= torch.arange(s, e)[:, None])
     ✓ passed: right for a prompt, for 3 rows with 4 held, for 2 with 3 held, and for a single row
     """
     only_bools = True
@@ -106,6 +112,8 @@ def causal_mask(function) -> Feedback:
             f"{column}. Compare the two positions."
         )
     more = "" if only_bools else ". The forge needs a tensor of booleans: add .bool()"
+    if calls(the_forges_own, function, 2, 3, 5):
+        more = "; it's the forge's own mask, though: now write it yourself"
     return accept(
         f"right for a prompt, for 3 rows with 4 held, for 2 with 3 held, and for a single row{more}"
     )
@@ -175,6 +183,8 @@ def _judge_chunks(run, ids, sizes: list[int]) -> Feedback | None:
                 f"step 1: the cache held {run[1].held_before} and you fed {run[1].fed}, from the "
                 "beginning. Feed only the new tokens: the cache holds the rest."
             )
+    if problem := _find_uncached(run) or _find_wrong_tokens(run, ids):
+        return problem
     if len(run) > 1 and run[1].held_before == 0:
         return reject(
             "step 1: the cache held nothing. All chunks go into the same cache: make one before "
@@ -194,3 +204,44 @@ def _draw_wrong_chunk(run, forge, ids, sizes: list[int]):
         for chunk in ids.split(sizes, dim=1):
             forge(chunk, cache)
     return picture_of_first_difference(run, right)
+
+
+def _find_uncached(run) -> Feedback | None:
+    """A call that was given no cache."""
+    step = next((step for step in run if not step.cached), None)
+    if step is None:
+        return None
+    return reject(
+        f"step {step.index}: the call had no cache. Pass it in every call: forge(chunk, cache)"
+    )
+
+
+def _find_wrong_tokens(run, ids) -> Feedback | None:
+    """The first token that was fed twice, left out, or fed in another order."""
+    text, start = ids[0].tolist(), 0
+    for step in run:
+        fed = step.token_ids[0].tolist()
+        right, n = text[start : start + len(fed)], len(fed)
+        if fed != right:
+            found = f"step {step.index}: "
+            starts = sorted(range(len(text) - n + 1), key=lambda at: abs(at - start))
+            at = next((at for at in starts if text[at : at + n] == fed), start)
+            if at < start:
+                again = f"token {fed[0]}, position {at} of the prompt, was fed twice"
+                return reject(f"{found}{again}. Begin each chunk where the last one ended.")
+            if at > start:
+                out = f"token {text[start]}, position {start} of the prompt, was left out"
+                return reject(f"{found}{out}. Begin each chunk where the last one ended.")
+            i = next(
+                (i for i, pair in enumerate(zip(fed, right, strict=False)) if pair[0] != pair[1]),
+                None,
+            )
+            if i is None:
+                return reject(f"{found}more tokens were fed than the prompt has")
+            came = f"token {fed[i]} was fed at position {start + i}, where the prompt has"
+            return reject(f"{found}{came} {right[i]}: are the chunks in order?")
+        start += n
+    if start < len(text):
+        left = f"token {text[start]}, position {start} of the prompt, was left out"
+        return reject(f"{left}: the chunks end there")
+    return None

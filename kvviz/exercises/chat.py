@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from kvviz.checking.causes import ADVICE
+from kvviz.words import pluralize
+
 
 @dataclass(frozen=True)
 class Chat:
@@ -18,6 +21,7 @@ class Chat:
     goes_on: int  # the token that would follow the first answer if nothing stopped it
     logits: torch.Tensor  # (1, all - 1, vocabulary)
     stop: int | None = None  # the token that ends a turn early
+    stopped: bool = False  # whether the first answer ends with the stop token
 
     @property
     def tokens(self) -> list[int]:
@@ -37,6 +41,16 @@ class Chat:
     def more(self) -> list[int]:
         return self.tokens[self.end_of_first : self.end_of_first + self.n_more]
 
+    def tell_length(self, end: int, before: list[int]) -> str | None:
+        """What is wrong with a first answer that ends at `end`, after the tokens `before`."""
+        n, text = end - self.n_prompt, [*self.tokens[: self.end_of_first], self.goes_on]
+        if n == self.n_first or not before or before != text[end - len(before) : end]:
+            return None
+        expected = f"turn one has {pluralize(n, 'new token')}, expected {self.n_first}"
+        if self.stopped:
+            return f"{expected}: it ends with the stop token, and the stop token is part of it."
+        return f"{expected}. {ADVICE['too many tokens' if n > self.n_first else 'too few tokens']}"
+
 
 def write_plainly(model, ids, more, n_new, stop) -> Chat:
     """Both turns without a cache; a turn ends after n_new tokens, or with the token `stop`."""
@@ -55,4 +69,5 @@ def write_plainly(model, ids, more, n_new, stop) -> Chat:
             n_first, goes_on = text.shape[1] - ids.shape[1], choose().item()
             text = torch.cat([text, more], dim=1)
     logits = model(text[:, :-1], use_cache=False).logits.float().cpu()
-    return Chat(text, ids.shape[1], n_first, more.shape[1], goes_on, logits, stop)
+    stopped = text[0, ids.shape[1] + n_first - 1].item() == stop
+    return Chat(text, ids.shape[1], n_first, more.shape[1], goes_on, logits, stop, stopped)

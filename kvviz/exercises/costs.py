@@ -70,6 +70,11 @@ def price(function) -> Feedback:
     for mistake in _MISTAKES:
         if all(isclose(f, mistake.factor(case)) for f, case in zip(factors, cases, strict=True)):
             return reject(mistake.hint)
+    if all(isclose(answer, answers[i % len(_REQUESTS)]) for i, answer in enumerate(answers)):
+        found = "your answer is the same for every model"
+        if all(isclose(factor, 1) for factor in factors[: len(_REQUESTS)]):
+            found = "right for this course's model only"
+        return reject(f"{found}: read the sizes from config")
     case, factor = next(
         (case, f) for case, f in zip(cases, factors, strict=True) if not isclose(f, 1)
     )
@@ -192,10 +197,6 @@ def prediction(
     found += "" if is_new else " (timed before; again=True times it again)"
     if _is_within(predicted / 1000, took, factor=2):
         return reject(f"{found}: in milliseconds, that would be right; return seconds")
-    if _is_within(n / predicted, took, factor=2):
-        return reject(
-            f"{found}: as tokens per second, that would be right; return the seconds of the answer"
-        )
     if predicted < took and _is_within(predicted, (p + n) * per_row, factor=2.5):
         return reject(
             f"{found}. Prefill's speed for all tokens would give about that: there, the whole "
@@ -210,9 +211,10 @@ def prediction(
         )
     times = max(predicted / took, took / predicted)
     much = "high" if predicted > took else "low"
-    return reject(
-        f"{found}: {times:.1f} times too {much}. What does one step take, and how many are there?"
-    )
+    found += f": {times:.1f} times too {much}. What does one step take, and how many are there?"
+    if _is_within(n / predicted, took, factor=2):
+        found += " Or are these tokens per second? Then return seconds."
+    return reject(found)
 
 
 def _is_within(one: float, other: float, *, factor: float) -> bool:

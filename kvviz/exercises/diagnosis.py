@@ -28,7 +28,7 @@ _HINTS = {
     "reversed, or does only the newest column stand in the wrong place?",
     ("Y", "precision"): "Rounding would change the values too, and in layer 0 they're equal.",
     ("Y", "fine"): "The tokens are equal for this prompt. Look at the gap, and at the keys.",
-    ("Y", "position restarts"): "That is far enough off to break this text. Y's is right: its "
+    ("Y", "key at position 0"): "That is far enough off to break this text. Y's is right: its "
     "positions are off by less.",
     ("Y", "counter left behind"): "That shifts every position alike, so the logits stay the same. "
     "Y's don't.",
@@ -98,7 +98,9 @@ def _tell_wrong(which: str, name: str | None, answer) -> str:
     if name not in known:
         shown = repr(answer[:60]) if isinstance(answer, str) else type(answer).__name__
         return f"{which}: {shown} is no fault in the picture of all faults, and not 'fine'."
-    return f"{which} isn't {name!r}. {_HINTS.get((which, name), _COMPARE)}"
+    group = GALLERY[name].group if name in GALLERY else name
+    hint = _HINTS.get((which, name)) or _HINTS.get((which, group), _COMPARE)
+    return f"{which} isn't {name!r}. {hint}"
 
 
 # -- the fixes -----------------------------------------------------------------------------------

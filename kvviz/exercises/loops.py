@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from math import isclose
+
+import torch
 
 from kvviz import count
 from kvviz.exercises.answers import to_number, to_numbers
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
 from kvviz.exercises.pictures import picture_of_step
+from kvviz.forge import Forge, KVCache
+from kvviz.recording.recorder import record
 
 _NAMES = ("fed", "visible", "position")
 
@@ -23,13 +28,14 @@ def describe(function, *runs) -> Feedback:
     Raises:
         ValueError: no run was given.
 
-    >>> kv.exercises.describe(lambda step: (step.fed, step.visible, step.visible - 1), run)
-    ✓ passed: fed, visible and position are right in every step
+    >>> kv.exercises.describe(lambda step: (step.fed, step.held_before + step.fed, 0), run).state
+    'not right yet'
     """
     if not runs:
         raise ValueError("describe: expected your function and the runs to try it on, got no run")
     wrong, undone = {}, set()  # name -> the first step where it's wrong, and the answer there
-    for step in (step for run in runs for step in run):
+    chunked = _run_in_chunks()
+    for step in (step for run in (*runs, chunked) for step in run):
         answer, problem = run_answer(function, step)
         if problem:
             return problem
@@ -44,10 +50,42 @@ def describe(function, *runs) -> Feedback:
             if name not in undone and numbers[name] != expected:
                 wrong.setdefault(name, (step, numbers[name]))
     if not wrong and not undone:
-        return accept("fed, visible and position are right in every step")
+        says = "fed, visible and position are right in every step"
+        if given := _list_read(function, chunked[0]):
+            says += f"; you returned the step's own {' and '.join(given)}: now work them out from "
+            says += "fed and held_before"
+        return accept(says)
     first = next((wrong[name][0] for name in _NAMES if name in wrong), None)
     picture = None if first is None else picture_of_step(first)
-    return reject(_judge_description(wrong, undone), picture)
+    return reject(_judge_description(wrong, undone, chunked), picture)
+
+
+def _run_in_chunks():
+    """A small model's run in which no length is that of a text the learner knows."""
+    forge, cache = Forge.small(), KVCache(4)
+    with record(forge, keep=()) as run:
+        for chunk in torch.arange(9)[None].split((4, 3, 1, 1), dim=1):
+            forge(chunk, cache)
+    return run
+
+
+class _Watched:
+    """A step that notes which of its own answers are read."""
+
+    def __init__(self, step):
+        self._step, self._read = step, []
+
+    def __getattr__(self, name):
+        if name in ("visible", "position"):
+            self._read.append(name)
+        return getattr(self._step, name)
+
+
+def _list_read(function, step) -> list[str]:
+    """Which of visible and position the function reads from the step."""
+    watched = _Watched(step)
+    run_answer(function, watched)
+    return sorted({*watched._read}, key=_NAMES.index)
 
 
 def _read_description(answer) -> dict[str, float | None] | None:
@@ -64,7 +102,7 @@ def _read_description(answer) -> dict[str, float | None] | None:
     return {name: None if missing else number for name, number, missing in given}
 
 
-def _judge_description(wrong: dict, undone: set) -> str:
+def _judge_description(wrong: dict, undone: set, chunked) -> str:
     """What's right, what's still missing, and the first mistake."""
     good = [name for name in _NAMES if name not in wrong and name not in undone]
     verb = "are" if len(good) > 1 else "is"
@@ -75,6 +113,8 @@ def _judge_description(wrong: dict, undone: set) -> str:
     name = next(name for name in _NAMES if name in wrong)
     (step, got), advise = wrong[name], _ADVICE[name]
     where = f"step {step.index} of the run {'with' if step.cached else 'without'} a cache"
+    if any(step is each for each in chunked):
+        where = f"step {step.index} of another run, in chunks of 4, 3, 1 and 1"
     said = f"at {where}, which was fed {step.fed} with {step.held_before} held before, you say"
     return f"{praise}{said} {name} is {got}. {advise(step, got)}"
 
@@ -143,6 +183,8 @@ def share_used(function) -> Feedback:
     for wrong, advice in _WRONG_SHARES:
         if matches(wrong):
             return reject(f"{found}. {advice}")
+    if any(_are_rounded(answers, list(starmap(_share, cases)), digits) for digits in (1, 2, 3)):
+        return reject(f"{found}. Don't round: return the whole fraction.")
     return reject(
         f"{found}. Try share_used(1, 2) by hand: step 0 computes 1 row and step 1 computes 2. One "
         "of each is used, so 2 of 3."
@@ -151,6 +193,15 @@ def share_used(function) -> Feedback:
 
 def _share(p: int, n: int) -> float:
     return n / count.positions(p, n, cached=False)
+
+
+def _are_rounded(answers, shares, digits: int) -> bool:
+    """Whether the answers are the shares, rounded or cut to so many digits."""
+    unit = 10**-digits
+    return all(
+        isclose(got, round(got, digits), abs_tol=1e-7) and abs(got - share) < unit
+        for got, share in zip(answers, shares, strict=True)
+    )
 
 
 _WRONG_SHARES = (  # what some wrong answers amount to, and the advice for each

@@ -29,6 +29,8 @@ def reusable(function, first, base, last) -> Feedback:
     for name, part in (("keys", slice(half)), ("values", slice(half, None))):
         texts[name] = base.clone()
         texts[name][:, -1, part] += base.abs().max()
+    texts["another order"] = base.clone()  # of one entry's numbers: their sum and mean don't tell
+    texts["another order"][-1, 1] = base[-1, 1].flip(0)
     shape, answers, right = tuple(base.shape[:2]), {}, {}
     for name, entries in texts.items():
         answer, problem = run_answer(function, entries.clone(), base.clone())
@@ -82,6 +84,11 @@ def _judge(answers: dict, right: dict) -> Feedback | None:
         return reject(
             "two passes over the same text differ in their last digits, and you call some of those "
             "entries different. Allow a small tolerance."
+        )
+    if all(torch.equal(answers[name], right[name]) for name in right if name != "another order"):
+        return reject(
+            "right for the three texts, but with one entry's numbers in another order you call it "
+            "reusable. Compare number with number, and only then reduce them."
         )
     return _judge_texts(answers, right)
 

@@ -10,6 +10,7 @@ from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_ans
 
 _TINY_BUG = "It's as small as rounding in float32, but float64 hardly shrinks it."
 _LARGE_LOGITS = "Larger logits have larger gaps: the gate is relative to the largest logit."
+_FIXED_LIMIT = "float64's gap grows with the logits too: compare it with gap32."
 _FEW_BITS = (
     "It's over this course's gate, though float64 shrinks it: the float32 run did its arithmetic "
     "with fewer bits, as some GPUs do for matrix products."
@@ -68,8 +69,20 @@ def is_rounding(function) -> Feedback:
                 f"{case}: expected True or False, but your function returned {answer!r:.60}"
             )
         if said != gap.answer:
-            return reject(f"{case}: your answer is {said}, expected {gap.answer}. {gap.hint}")
+            hint = _FIXED_LIMIT if _has_fixed_limit(function, gap) else gap.hint
+            return reject(f"{case}: your answer is {said}, expected {gap.answer}. {hint}")
     return accept(
         f"right in {len(_GAPS)} cases: True where the gap is under this course's gate, and float64 "
         "shrinks it to a millionth or less"
     )
+
+
+def _has_fixed_limit(function, gap: _Gap) -> bool:
+    """Whether the answer turns when all three numbers grow or shrink alike, due to gap64 alone."""
+
+    def answer(*given):
+        return to_bool(run_answer(function, *given)[0])
+
+    size = 1e-6 if gap.answer else 1e6
+    alike = answer(gap.float32 * size, gap.float64 * size, gap.scale * size)
+    return alike is gap.answer and answer(gap.float32, 1e-30, gap.scale) is True

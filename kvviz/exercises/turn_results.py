@@ -23,6 +23,10 @@ def find_wrong_text(result, chat: Chat, run) -> str | None:
         return "the message is missing from the text you returned"
     if ours in (text[p:], second, [*text[p:start], *second]):
         return "you returned the new tokens alone: return the prompt and the message too"
+    for end in range(p + 1, len(ours) - chat.n_more + 1):
+        if ours[end : end + chat.n_more] == chat.more and ours[:p] == text[:p]:
+            if length := chat.tell_length(end, ours[p:end]):
+                return length
     pairs = enumerate(zip(ours, text, strict=False))
     at = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(ours), total))
     if at == min(len(ours), total):

@@ -189,6 +189,10 @@ def _name_fed(held: int, fed, chat: Chat, label) -> str:
         return f"{counts}, {last!r} among them, which the cache already held. Feed each token once."
     if held and fed == text[:n] and n > held:
         return f"{counts}, the whole text again. Feed only the tokens that the cache doesn't hold."
+    if fed[-chat.n_more :] == chat.more and (
+        length := chat.tell_length(held + n - chat.n_more, fed[: -chat.n_more])
+    ):
+        return length
     if has_message and n > chat.n_more:
         return (
             f"{counts}, more than the last token and the message. Feed only the tokens that the "
