@@ -50,6 +50,9 @@ def follows_from_columns(layer: LayerEvidence) -> bool:
     it should have seen."""
     if layer.output is None or layer.output.shape != layer.right_output.shape:
         return False
+    n = len(layer.seen.positions)
+    if layer.seen.keys.shape[1] != n or layer.seen.values.shape[1] != n:
+        return False
     causal = torch.arange(layer.fed_before, layer.end)[:, None] >= layer.seen.positions[None]
     off = float((layer.output - layer.right_output).abs().max())
     return layer.blend_gap(causal, layer.output) < off / 3
