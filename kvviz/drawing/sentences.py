@@ -197,7 +197,7 @@ def _list_unusual(square: Square) -> list[str]:
     if any(earlier.values()):
         words = " and ".join(pluralize(many, thing) for thing, many in earlier.items() if many)
         parts.append(f"{words} from an earlier prompt")
-    parts += [f"{pluralize(len(square.twice), 'token')} held twice"] if square.twice else []
+    parts += [f"{pluralize(len(square.twice), 'token')} read twice"] if square.twice else []
     parts += [f"{pluralize(n['dropped'], 'column')} out of the window"] if n["dropped"] else []
     parts += [f"{pluralize(n['empty'], 'slot')} empty"] if n["empty"] else []
     return parts + ([f"{pluralize(n['pad'], 'column')} of padding"] if n["pad"] else [])
@@ -207,7 +207,7 @@ def _describe_growth(square: Square) -> str:
     """By how many tokens the cache grew, if not by those that were fed; else empty."""
     if not square.cached or square.grown == square.fed:
         return ""
-    return f"the cache grew by {pluralize(square.grown, 'token')}"
+    return f"but the cache grew by {pluralize(square.grown, 'token')}"
 
 
 def _describe_orders(square: Square) -> str:
