@@ -170,8 +170,8 @@ def test_the_caches_bytes_are_said_to_be_the_whole_caches_and_not_this_heads():
 @pytest.mark.parametrize(("grown", "says"), [(2, "2 tokens"), (0, "0 tokens")])
 def test_a_cache_that_did_not_grow_by_what_was_fed_says_so(grown, says):
     odd = decode(held_after=6 + grown)
-    assert f"; the cache grew by {says}; " in describe_square(odd)
-    assert f"the cache grew by {says}" in list_numbers(odd)
+    assert f"; but the cache grew by {says}; " in describe_square(odd)
+    assert f"but the cache grew by {says}" in list_numbers(odd)
     assert all("grew" not in describe_square(usual) for usual in (decode(), prefill(), plain()))
 
 
@@ -381,7 +381,7 @@ def test_tokens_held_twice_are_bracketed_and_said():
     tokens = [" a", " b", " b", " c", " c", " d", " d"]
     picture = kv.draw_step(decode(tokens=tokens, surplus=(2, 4, 5)))
     assert texts(picture.figure).count("twice") == 2, "' d' comes twice in the text"
-    assert "; 2 tokens held twice; " in picture.sentence
+    assert "; 2 tokens read twice; " in picture.sentence
     assert "twice" not in kv.draw_step(decode(tokens=tokens)).sentence
 
 
@@ -395,7 +395,7 @@ def test_a_cache_that_writes_twice_is_drawn_and_said_so():
     square = run[3].square(1, 0)
     assert square.twice == [5, 7, 9] and square.tokens[4:10] == ("13", "13", "17", "17", "19", "19")
     picture = kv.draw_step(run, step=3, layer=1)
-    assert "; the cache grew by 2 tokens; 3 tokens held twice; " in picture.sentence
+    assert "; but the cache grew by 2 tokens; 3 tokens read twice; " in picture.sentence
     assert texts(picture.figure).count("twice") == 3
 
 
