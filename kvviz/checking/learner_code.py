@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dis
-import sys
 import sysconfig
 import traceback
 from dataclasses import dataclass
@@ -46,17 +45,26 @@ def attempt(function, *arguments, seconds: float | None = None) -> Attempt:
 
 
 def calls(target, function, *arguments) -> bool:
-    """Whether a call of the function, which may raise, comes to run the function `target`."""
-    code, found = getattr(target, "__wrapped__", target).__code__, []
-    before = sys.getprofile()
-    sys.setprofile(lambda frame, *_: found.append(True) if frame.f_code is code else None)
+    """Whether a call of the function, which may raise, comes to run the function `target`.
+
+    For as long as the call takes, `target` raises instead.
+    """
+    target = getattr(target, "__wrapped__", target)
+    code, target.__code__ = target.__code__, _stop.__code__
     try:
         function(*arguments)
-    except Exception:
-        return bool(found)
+    except Exception as error:
+        return _STOPPED in str(error)
     finally:
-        sys.setprofile(before)
-    return bool(found)
+        target.__code__ = code
+    return False
+
+
+_STOPPED = "kvviz: this call is only a question"
+
+
+def _stop(*_, **__):  # runs with the globals of `target`, so its words stand here once more
+    raise RuntimeError("kvviz: this call is only a question")
 
 
 def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
