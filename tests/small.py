@@ -3,6 +3,8 @@
 import torch
 import transformers as tf
 
+from kvviz.recording.recorder import record
+
 VOCAB = 101
 
 
@@ -169,3 +171,10 @@ def cached_loop(model, ids, n):
         if step < n - 1:
             out = model(new, cache=out.cache, use_cache=True)
     return ids
+
+
+def record_generate(model, ids, n, keep, layers=None, **options):
+    """A recording of n tokens that the library generates."""
+    with record(model, keep=keep, layers=layers) as run:
+        model.generate(ids, max_new_tokens=n, do_sample=False, **options)
+    return run

@@ -13,10 +13,8 @@ from kvviz.drawing.marks import find_cells
 KEEP = ("attention", "keys")
 
 
-def record(model, ids, n=5, keep=KEEP, layers=None, **options):
-    with kv.record(model, keep=keep, layers=layers) as run:
-        model.generate(ids, max_new_tokens=n, do_sample=False, **options)
-    return run
+def record(model, ids, n=5, keep=KEEP, **options):
+    return small.record_generate(model, ids, n, keep, **options)
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,7 @@ KINDS = ("keys", "values", "queries", "outputs")
 
 
 def record(model, ids, n=4, keep=("attention", *KINDS), **options):
-    layers = options.pop("layers", None)
-    with kv.record(model, keep=keep, layers=layers) as run:
-        model.generate(ids, max_new_tokens=n, do_sample=False, **options)
-    return run
+    return small.record_generate(model, ids, n, keep, **options)
 
 
 @pytest.fixture(scope="module")
