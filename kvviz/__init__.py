@@ -23,6 +23,7 @@ _HOME = {
     "load_model": "models",
     "load_config": "models",
     "ModelUnavailable": "models",
+    "load_text": "texts",
     "check_setup": "setup_check",
     "record": "recording.recorder",
     "Run": "recording.run",

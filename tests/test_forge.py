@@ -328,3 +328,28 @@ def test_the_config_of_the_default_model_is_read(default_model):
     assert (c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim) == (30, 9, 3, 64)
     assert (c.vocab_size, c.hidden_size, c.mlp_size) == (49_152, 576, 1536)
     assert (c.rope_theta, c.max_positions) == (100_000.0, 8192)
+
+
+class LastFour(KVCache):
+    """Keeps the last four tokens, and counts how many were fed."""
+
+    next_position = 0
+
+    def update(self, layer, entry):
+        self.next_position += (layer == 0) * (entry.keys.shape[2] - self.held)
+        super().update(layer, KVEntry(entry.keys[:, :, -4:], entry.values[:, :, -4:]))
+
+
+def test_a_cache_that_drops_tokens_says_where_the_next_call_starts():
+    """Token by token, it's the same as a mask that hides the dropped columns."""
+
+    class Window(Forge):
+        def mask(self, t, pos_start, pos_end, device=None):
+            rows, columns = torch.arange(pos_start, pos_end)[:, None], torch.arange(pos_end)
+            return (columns <= rows) & (rows - columns < 5)  # itself and the four before it
+
+    forge, windowed, cache = Forge.small(), Window.small(), LastFour(4)
+    ids = torch.randint(0, 101, (1, 11), generator=torch.Generator().manual_seed(1))
+    one_by_one = torch.cat([forge(token, cache) for token in ids.split(1, dim=1)], dim=1)
+    assert cache.held == 4 and cache.next_position == 11
+    assert torch.allclose(one_by_one, windowed(ids), atol=1e-4)
