@@ -19,4 +19,4 @@ def load_text(name: str = "lighthouse") -> str:
     """
     if name not in _NAMES:
         raise ValueError(f"expected the name of a text, {' or '.join(_NAMES)}, got {name!r}")
-    return (files("kvviz") / "texts" / f"{name}.txt").read_text(encoding="utf-8")
+    return (files("kvviz") / f"{name}.txt").read_text(encoding="utf-8")

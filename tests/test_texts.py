@@ -12,7 +12,7 @@ def test_a_text_is_plain_and_has_no_line_broken_by_hand():
     assert "\n" not in text.replace("\n\n", "").strip()
 
 
-@pytest.mark.parametrize("name", ["nobody", "", None, "../texts/lighthouse"])
+@pytest.mark.parametrize("name", ["nobody", "", None, "./lighthouse"])
 def test_another_name_is_refused_with_what_there_is(name):
     with pytest.raises(ValueError, match="name of a text, lighthouse, got"):
         kv.load_text(name)
