@@ -80,17 +80,6 @@ class KVCache:
         """
         return 0 if (entry := self.get(0)) is None else entry[0].shape[2]
 
-    @property
-    def next_position(self) -> int:
-        """Where the next call starts: after the tokens held. A cache that drops some says more.
-
-        >>> cache = KVCache(4)
-        >>> logits = Forge.small()(ids, cache)
-        >>> cache.next_position
-        6
-        """
-        return self.held
-
     def __len__(self):  # layers, not tokens: an empty cache is still a cache
         return len(self._slots)
 
@@ -189,8 +178,8 @@ class Forge(nn.Module):
         Args:
             ids: (B, Tq) int64, the tokens that follow those held: a prompt, a chunk or one token.
             cache: it's read, and afterwards holds `ids` too. Your own cache class needs `get` and
-                `update`; if it drops tokens, also `next_position`. Without a cache, positions
-                start at 0.
+                `update`; if it drops tokens, also `next_position`, how many it has been fed.
+                Without a cache, positions start at 0.
 
         Raises:
             TypeError: `ids` isn't a tensor of int64, or `cache` isn't a `KVCache`.
@@ -205,7 +194,8 @@ class Forge(nn.Module):
         past = None if cache is None else cache.get(0)
         t = ids.shape[1]
         held = 0 if past is None else past[0].shape[2]
-        pos_start = getattr(cache, "next_position", held)  # a call starts where the cache ends
+        # A call starts where the cache ends, unless the cache has dropped tokens and says otherwise.
+        pos_start = getattr(cache, "next_position", held)
         rotation = self.rotation(self.positions(t, pos_start))
         mask = self.mask(t, held, held + t, ids.device)  # by column: a dropped token has none
         x = self.embed(ids)
