@@ -46,6 +46,7 @@ _HOME = {
     "draw_curves": "drawing.curves",
     "draw_bars": "drawing.charts",
     "draw_grid": "drawing.grid",
+    "draw_heatmap": "drawing.heatmap",
     "draw_flow": "drawing.flow",
     "draw_numbers": "drawing.numbers",
     "draw_column": "drawing.stack",
