@@ -43,7 +43,7 @@ def draw_rotation(
 
     Number i pairs with number i + D/2, and they are an arrow's x and y, as in `Forge.rotate`. The
     dashed arrow is the pair at the first position, and the circle is its length. Each angle counts
-    from there: with whole turns, if only one rate per position fits them all.
+    from there: with whole turns, if only one rate, up to a radian per position, fits them all.
 
     Args:
         keys: {position: D numbers} of one key, rotated to each of two or more positions.

@@ -14,6 +14,7 @@ from kvviz.words import join, pluralize
 MOST = 8  # pairs
 SAME = 0.01  # of its length: a pair that changes by less has kept its length
 TINY = 1e-3  # of the longest pair: a pair that is shorter points nowhere
+FASTEST = 1.0  # radians per position: the first pair's rate, whatever the base
 NEAR = 0.03  # radians: angles closer than that are the same but for rounding
 
 
@@ -123,7 +124,10 @@ def _wrap(turns: np.ndarray) -> np.ndarray:
 
 
 def _find_rates(steps: np.ndarray, turns: np.ndarray) -> list[float]:
-    """Each rate, up to half a turn per position, that turns by `turns` over those `steps`."""
+    """Each rate, in radians per position, that turns by `turns` over those `steps`.
+
+    Rotary positions turn by a radian at most; only if no such rate fits, it may be half a turn.
+    """
     moved = steps > 0
     if not moved.any():
         return []
@@ -133,7 +137,8 @@ def _find_rates(steps: np.ndarray, turns: np.ndarray) -> list[float]:
     rates = rates[rates <= np.pi]
     gaps = rates[:, None] * steps - turns
     fits = np.abs(gaps - 2 * np.pi * np.rint(gaps / (2 * np.pi))).max(1) < NEAR
-    return [max(0.0, float(rate)) for rate in rates[fits]]
+    fitting = [max(0.0, float(rate)) for rate in rates[fits]]
+    return [rate for rate in fitting if rate <= FASTEST + NEAR] or fitting
 
 
 def find_changes(vectors: np.ndarray) -> dict[int, float]:
