@@ -121,7 +121,9 @@ class Standing:
             words += f"; {pluralize(left_out, 'attempt')} not drawn"
         values = {names[row.number]: row.score for row in drawn}
         listed = ", ".join(f"{name} {self.write(score)}" for name, score in values.items())
-        title = f"{self.score[0].upper()}{self.score[1:]} of your attempts ({self.better} is better)"
+        title = (
+            f"{self.score[0].upper()}{self.score[1:]} of your attempts ({self.better} is better)"
+        )
         return draw_bars(
             values,
             title=title,
