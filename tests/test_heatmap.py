@@ -93,7 +93,7 @@ def test_nothing_is_not_a_zero_and_has_a_mark_and_a_name():
     assert distance(style.ink(0), style.PAPER) > 5
     assert picture.sentence.endswith("nothing in 3 cells")
     assert "legend:nothing" not in texts(draw([[0, 1]]))
-    assert cells(draw([[-3, NAN, 2]]), "numbers").keys() == {(0, 0), (0, 2)}
+    assert cells(draw([[-3, NAN, 0]]), "numbers").keys() == {(0, 0), (0, 2)}
 
 
 def test_a_few_numbers_are_written_and_many_are_not():
