@@ -120,17 +120,18 @@ def find_precision(x: Tensor) -> str | None:
 def find_scale(x: Tensor) -> Scale | None:
     """The scale that x (heads, columns, D) was rounded with; None if no scale makes it whole.
 
-    Tried where several numbers share a scale: any number alone is a whole number of itself.
+    Some of those that share a scale are whole in any case: the largest, and with an offset the
+    smallest too. So a scale is tried only where more numbers share it than that.
     """
     for dims, shared in _SHARED.items():
-        if math.prod(x.shape[dim] for dim in dims) < 2:
-            continue
+        n_shared = math.prod(x.shape[dim] for dim in dims)
         low, high = x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
         largest, spread = x.abs().amax(dims, keepdim=True), (high - low).clamp_min(1e-30)
         for levels in (127, 7):
             steps = x / largest.clamp_min(1e-30) * levels, (x - low) / spread * (2 * levels + 1)
-            if any((each - each.round()).abs().max() < 0.01 for each in steps):
-                return Scale(levels.bit_length() + 1, shared)
+            for each in steps[: max(0, n_shared - 1)]:
+                if (each - each.round()).abs().max() < 0.01:
+                    return Scale(levels.bit_length() + 1, shared)
     return None
 
 

@@ -55,7 +55,7 @@ def lower_precision(layer: LayerEvidence):
 
 
 def _find_rounded(layer: LayerEvidence) -> dict[str, tuple[str, float]]:
-    """"keys" or "values" -> what they were rounded to and the largest gap, where they were held."""
+    """What the keys and the values that were held were rounded to, and the largest gap, by name."""
     n, found = layer.fed_before, {}
     if not n or layer.columns.keys.shape[1] != layer.end:
         return found
