@@ -220,6 +220,6 @@ def kept_in_8_bits(self, layer, entry):
 
 @_override(KVCache.update, group="precision")
 def scale_along_the_wrong_axis(self, layer, entry):
-    """In 8 bits, with one scale per channel: a new large number rounds all held tokens again."""
-    kept = [(x / (scale := x.abs().amax(2, keepdim=True) / 127)).round() * scale for x in entry]
-    KVCache.update(self, layer, KVEntry(*kept))
+    """Values in 8 bits share each channel's scale with all other tokens: a larger one moves it."""
+    scale = entry.values.abs().amax(2, keepdim=True) / 127
+    KVCache.update(self, layer, KVEntry(entry.keys, (entry.values / scale).round() * scale))
