@@ -51,6 +51,7 @@ _HOME = {
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",
+    "draw_pages": "drawing.pages",
     "stepper": "widgets.stepper",
     "memory_panel": "widgets.memory_panel",
     "animate": "widgets.animation",
