@@ -52,6 +52,7 @@ _HOME = {
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",
     "draw_pages": "drawing.pages",
+    "draw_schedule": "drawing.schedule",
     "stepper": "widgets.stepper",
     "memory_panel": "widgets.memory_panel",
     "animate": "widgets.animation",

@@ -20,7 +20,7 @@ STATES = {
     "shared": "shared: a band for each owner",
     "empty": "empty cell",
     "free": "free page",
-    "cached": "kept: nobody's now, still filled",
+    "cached": "kept for a prompt that begins the same",
     "lent": "lent to layers with a window",
     "reserved": "set aside by the engine",
 }
@@ -183,8 +183,8 @@ def explain_entry(memory: Memory) -> str:
     position, name = request.positions[-1], memory.looks[fed[0].name].name
     entry, cell = divmod(position, size)
     return (
-        f"For example, {name}'s newest token is at position {position} = {entry} × {size} + {cell}: "
-        f"entry {entry} says page {request.pages[entry]}, cell {cell}."
+        f"For example, {name}'s newest token is at position {position} = "
+        f"{entry} × {size} + {cell}: entry {entry} says page {request.pages[entry]}, cell {cell}."
     )
 
 

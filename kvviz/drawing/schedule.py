@@ -1,0 +1,271 @@
+"""`draw_schedule`: who is fed how many rows in which step, and who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+
+from kvviz.drawing import marks, style
+from kvviz.drawing import schedule_facts as facts
+from kvviz.drawing.axes import make_canvas, measure_names
+from kvviz.drawing.marks import Cells, add, make_boxes, write
+from kvviz.drawing.picture import Picture
+from kvviz.drawing.requests import CHIP, draw_name
+from kvviz.drawing.schedule_facts import Line, Schedule, Slot
+
+SIDE, WIDTH, WAITS = 16, 940, 84  # pixels: the margins; a picture's width; a column of waits
+TOP, HEAD, LINE = 46, 34, 41  # pixels: title; step numbers; a line
+WIDEST, NARROWEST = 34, 6  # pixels: a step
+SIZES = style.SMALL, 6.5  # points: a number in its box
+BOX, LOWEST = 28, 15  # pixels: a box with as many rows as any, and one with a single row
+
+
+def draw_schedule(
+    serving,
+    *,
+    prompts: Mapping | None = None,
+    padding: Mapping | None = None,
+    by: str = "step",
+    title: str | None = None,
+    sentence: str | None = None,
+) -> Picture:
+    """Draw a line for each request and a column for each step, with the rows fed in each.
+
+    Args:
+        serving: a recording made by `kv.record_serving`, or a schedule as numbers: {request: rows
+            in each step}, with None before a request comes and 0 while it waits.
+        prompts: {request: tokens in its prompt}, for a schedule as numbers. By default, a step with
+            one row decodes, and a step with more feeds the prompt.
+        padding: {request: rows in each step} that are computed and thrown away, for a schedule as
+            numbers: padding, or a request that has ended and keeps its place in the batch.
+        by: "step", and all columns are equally wide; or "row", and a step with more rows is wider:
+            the closest to time that can be counted.
+        title: what the picture shows; by default, how many requests, steps and rows.
+        sentence: replaces the sentence that says who is fed what, and who waits.
+
+    Raises:
+        TypeError: `serving` is neither.
+        ValueError: nothing to draw, or numbers that aren't rows.
+
+    >>> kv.draw_schedule({"sky": [9, 1, 1], "sea": [0, 7, 1]}, title="One prompt at a time")
+    One prompt at a time: sky: 9, 1 (twice), first token after 1 step, at most 1 step between ...
+    """
+    if by not in ("step", "row"):
+        raise ValueError(f'by: expected "step" or "row", but got {by!r}')
+    schedule = facts.read_schedule(serving, prompts, padding)
+    with style.scope():
+        figure = _paint(schedule, title or facts.write_title(schedule), by)
+    said = facts.describe_schedule(schedule, by)
+    return Picture(figure, sentence or f"{title or facts.write_title(schedule)}: {said}")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Where things are, in pixels: `edges` are the steps' left sides, and the last one's right."""
+
+    left: float
+    edges: np.ndarray
+    most: int
+
+    def box(self, line: int, step: int, rows: int) -> tuple[float, float, float, float]:
+        """Left, top, width and height of a box of so many rows."""
+        x, wide = self.edges[step], self.edges[step + 1] - self.edges[step]
+        high = LOWEST + (BOX - LOWEST) * max(0, rows - 1) / max(1, self.most - 1)
+        base = TOP + HEAD + LINE * (line + 1) - 3
+        return x + 1, base - high, max(wide - 2, 1), high
+
+
+def _plan(schedule: Schedule, by: str) -> _Plan:
+    left = SIDE + CHIP + 18 + measure_names([line.look.name for line in schedule.lines])
+    left = max(left, SIDE + measure_names(["rows in all"], bold=False) + 12)
+    room, n = WIDTH - left - 2 * WAITS - SIDE, schedule.n_steps
+    costs = np.array(schedule.totals if by == "row" else [1] * n, dtype=float)
+    scale = room / max(1, costs.sum())
+    if by == "step":
+        scale = max(NARROWEST, min(WIDEST, scale))
+    edges = left + scale * np.r_[0, np.cumsum(costs)]
+    most = max(s.rows + s.padding for line in schedule.lines for s in line.slots)
+    return _Plan(left, edges, max(1, most))
+
+
+def _paint(schedule: Schedule, title: str, by: str) -> Figure:
+    plan, legend = _plan(schedule, by), _Legend(schedule)
+    bottom = TOP + HEAD + LINE * len(schedule.lines)
+    right = plan.edges[-1] + 2 * WAITS + SIDE
+    wide = max(right, 2 * SIDE + measure_names([title], style.TITLE), 560)
+    lines = legend.measure(wide - 2 * SIDE)
+    figure, ax = make_canvas(title, (wide, bottom + 34 + 24 * len(lines) + 8))
+    _paint_heads(ax, schedule, plan, by, bottom)
+    costs = schedule.totals if by == "row" else [1] * schedule.n_steps
+    for i, line in enumerate(schedule.lines):
+        y = TOP + HEAD + LINE * (i + 1) - 3 - BOX / 2
+        draw_name(ax, SIDE, y, line.look)
+        for step, slot in enumerate(line.slots):
+            _paint_slot(ax, plan, line, i, step, slot)
+        _paint_tokens(ax, plan, line, i)
+        for k, wait in enumerate((line.wait_first(costs), line.wait_most(costs))):
+            at = plan.edges[-1] + WAITS * (k + 0.5)
+            words = "–" if wait is None else f"{wait:,}"
+            write(ax, at, y, words, bold=True, ha="center", gid=f"wait:{i}:{k}")
+    legend.draw(ax, lines, SIDE, bottom + 34)
+    return figure
+
+
+def _paint_heads(ax: Axes, schedule: Schedule, plan: _Plan, by: str, bottom: float) -> None:
+    """Write the steps' numbers over the lines and their rows below, and what the waits are."""
+    quiet = {"color": style.QUIET, "size": style.SMALL}
+    write(ax, SIDE, TOP + 24, "step", **quiet)
+    write(ax, SIDE, bottom + 12, "rows in all", **quiet)
+    wide = measure_names(map(str, schedule.totals), style.SMALL) + 4
+    middles = (plan.edges[1:] + plan.edges[:-1]) / 2
+    free = plan.left
+    for step, (x, total) in enumerate(zip(middles, schedule.totals, strict=True)):
+        if x - wide / 2 < free - 3:  # no room for a number
+            continue
+        write(ax, x, TOP + 24, str(step), ha="center", gid=f"step:{step}", **quiet)
+        write(ax, x, bottom + 12, str(total), ha="center", gid=f"total:{step}", **quiet)
+        free = x + wide / 2
+    waits = (f"{by}s to its", "first token"), (f"most {by}s", "between tokens")
+    for k, words in enumerate(waits):
+        at = plan.edges[-1] + WAITS * (k + 0.5)
+        for row, line in enumerate(words):
+            write(ax, at, TOP + 11 + 13 * row, line, ha="center", **quiet)
+    rule = [[(plan.left, bottom + 1), (plan.edges[-1], bottom + 1)]]
+    add(ax, [LineCollection(rule, colors=style.LINE, linewidths=0.8, gid="rule")])
+
+
+def _paint_slot(ax: Axes, plan: _Plan, line: Line, i: int, step: int, slot: Slot) -> None:
+    """Draw what a request does in a step."""
+    look, place = line.look, [(i, step)]
+    if slot.state in facts.FED or slot.state == "padding":
+        x, y, wide, high = plan.box(i, step, slot.rows + slot.padding)
+        low = high * slot.padding / (slot.rows + slot.padding)
+        if slot.padding:
+            low = min(low, high - 13) if slot.rows else low
+            _add_hatched(ax, place, (x, y, wide, low))
+        strong = slot.state != "decode"
+        fill = style.fill_request(look.color, strong)
+        if slot.rows:
+            corners = make_boxes(x, y + low, wide, high - low)
+            state = "again" if slot.again else slot.state
+            add(ax, [Cells("schedule", state, place, corners, facecolors=fill)])
+        if slot.again:
+            _add_dot(ax, x + 5, y + 5)
+        sizes = [size for size in SIZES if measure_names([str(slot.rows)], size) <= wide]
+        if slot.rows and sizes:
+            color = style.PAPER if strong else style.TEXT
+            write(
+                ax, x + wide / 2, y + (low + high) / 2, str(slot.rows), size=sizes[0], bold=strong,
+                color=color, ha="center", gid=f"rows:{i}:{step}",
+            )  # fmt: skip
+        return
+    if slot.state:
+        _paint_wait(ax, plan, slot.state, i, step)
+
+
+def _paint_wait(ax: Axes, plan: _Plan, state: str, i: int, step: int) -> None:
+    """Draw a step in which a request isn't fed."""
+    x, y, wide, high = plan.box(i, step, 1)
+    box = make_boxes(x, y, wide, high)
+    add(ax, [Cells("schedule", state, [(i, step)], box, facecolors="none")])
+    _draw_wait(ax, state, x, y, wide, high)
+
+
+def _draw_wait(ax: Axes, state: str, x: float, y: float, wide: float, high: float) -> None:
+    """A dotted line while it waits, an outline while it keeps its pages, a cross if put back."""
+    middle, color = y + high / 2, style.FAINT
+    if state == "idle":
+        box = make_boxes(x, y, wide, high, 0.5)[0]
+        sides = [[box[k], box[(k + 1) % 4]] for k in range(4)]
+        looks = {"colors": color, "linewidths": 0.8, "linestyles": [marks.DASH]}
+        add(ax, [LineCollection(sides, gid="idle:mark", **looks)])
+        return
+    dots = {"colors": color, "linewidths": 1.2, "linestyles": [(0, (1, 2.5))]}
+    if state == "waiting":
+        add(ax, [LineCollection([[(x, middle), (x + wide, middle)]], gid="waiting:mark", **dots)])
+        return
+    half, at = 4.5, x + wide / 2
+    cross = [
+        [(at - half, middle - half), (at + half, middle + half)],
+        [(at - half, middle + half), (at + half, middle - half)],
+    ]
+    looks = {"colors": style.ALARM, "linewidths": 2.2, "capstyle": "round"}
+    add(ax, [LineCollection(cross, gid="put back:mark", **looks)])
+
+
+def _add_hatched(ax: Axes, place: list, box) -> None:
+    looks = {"facecolors": style.PAPER, "edgecolors": "#b4b4bb", "hatch": marks.HATCH}
+    add(ax, [Cells("padding", "padding", place, make_boxes(*box), linewidths=0.6, **looks)])
+
+
+def _add_dot(ax: Axes, x: float, y: float) -> None:
+    around = np.linspace(0, 2 * np.pi, 17)[:-1]
+    dot = 2.2 * np.c_[np.cos(around), np.sin(around)] + (x, y)
+    add(ax, [PolyCollection([dot], facecolors=style.PAPER, linewidths=0, gid="again:mark")])
+
+
+def _paint_tokens(ax: Axes, plan: _Plan, line: Line, i: int) -> None:
+    """A dot over each step in which a token comes out, and a flag over the first; an end."""
+    for step in line.tokens:
+        x, y, wide, _ = plan.box(i, step, line.slots[step].rows + line.slots[step].padding)
+        _draw_token(ax, x + wide / 2, y - 4, first=step == line.tokens[0])
+
+
+def _draw_token(ax: Axes, x: float, y: float, first: bool) -> None:
+    around = np.linspace(0, 2 * np.pi, 17)[:-1]
+    shape = 1.7 * np.c_[np.cos(around), np.sin(around)]
+    if first:
+        shape = np.array([(-4.2, -4.0), (4.2, -4.0), (0, 2.8)])
+    gid = "token:first" if first else "token"
+    add(ax, [PolyCollection([shape + (x, y)], facecolors=style.TEXT, linewidths=0, gid=gid)])
+
+
+class _Legend:
+    """A swatch and a word for every state drawn, and for the marks over the boxes."""
+
+    def __init__(self, schedule: Schedule):
+        self.words = {state: facts.STATES[state] for state in schedule.states}
+        if any(line.tokens for line in schedule.lines):
+            self.words |= {"first": "first token out", "token": "another token out"}
+
+    def measure(self, width: float) -> list[list[str]]:
+        """The states in lines of at most `width` pixels."""
+        lines, x = [[]], 0.0
+        for state in self.words:
+            if lines[-1] and x + self._wide(state) - 22 > width:
+                lines.append([])
+                x = 0
+            lines[-1].append(state)
+            x += self._wide(state)
+        return lines
+
+    def _wide(self, state: str) -> float:
+        return 26 + measure_names([self.words[state]], bold=False) + 22
+
+    def draw(self, ax: Axes, lines, left: float, top: float) -> None:
+        for row, states in enumerate(lines):
+            x, y = left, top + 24 * (row + 0.5)
+            for state in states:
+                self._draw_swatch(ax, state, x, y - 7)
+                write(ax, x + 26, y, self.words[state], color=style.QUIET, gid=f"legend:{state}")
+                x += self._wide(state)
+
+    def _draw_swatch(self, ax: Axes, state: str, x: float, y: float) -> None:
+        if state in ("first", "token"):
+            _draw_token(ax, x + 10, y + 7, first=state == "first")
+        elif state in ("waiting", "idle", "put back"):
+            _draw_wait(ax, state, x, y, 20, 14)
+        elif state == "padding":
+            looks = {"facecolors": style.PAPER, "edgecolors": "#b4b4bb", "hatch": marks.HATCH}
+            add(ax, [PolyCollection(make_boxes(x, y, 20, 14), linewidths=0.6, **looks)])
+        else:
+            fill = style.fill_request(style.REQUESTS[0], state != "decode")
+            add(ax, [PolyCollection(make_boxes(x, y, 20, 14), facecolors=fill, linewidths=0)])
+            if state == "again":
+                _add_dot(ax, x + 5, y + 5)
