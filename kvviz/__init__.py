@@ -53,6 +53,8 @@ _HOME = {
     "draw_roofline": "drawing.roofline",
     "draw_pages": "drawing.pages",
     "draw_schedule": "drawing.schedule",
+    "draw_pass": "drawing.one_pass",
+    "draw_waste": "drawing.waste",
     "stepper": "widgets.stepper",
     "memory_panel": "widgets.memory_panel",
     "animate": "widgets.animation",
