@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
-from kvviz.drawing import marks, pass_facts, style
+from kvviz.drawing import marks, pass_facts, style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.names import spread_out
@@ -48,14 +48,14 @@ def draw_pass(
     """
     one = pass_facts.read_pass(serving, step, layer, head)
     with style.scope():
-        figure = _paint(one, title or pass_facts.write_title(one))
+        figure = make_figure(one, title or pass_facts.write_title(one))
     return Picture(figure, pass_facts.describe_pass(one))
 
 
 class _Plan:
     """Where the square is, in pixels."""
 
-    def __init__(self, one: Pass):
+    def __init__(self, one: Pass, title: str):
         n_rows, n = max(1, one.states.shape[0]), max(1, one.states.shape[1])
         self.wide = min(LARGEST, ACROSS / n)
         self.high = min(LARGEST, max(DOWN / n_rows, 4))
@@ -63,6 +63,11 @@ class _Plan:
         self.left = SIDE + CHIP + 6 + measure_names(names) + 74 + EDGE + GAP
         self.top = TITLE + ABOVE + EDGE + GAP
         self.right, self.bottom = self.left + n * self.wide, self.top + n_rows * self.high
+        self.note = pass_facts.write_note(one)
+        words = measure_names([title], style.TITLE), measure_names([self.note], bold=False)
+        wide = max(self.right + SIDE + 12, 2 * SIDE + max(words), 560)
+        self.legend = swatches.flow(_choose_words(one), wide - 2 * SIDE)
+        self.size = wide, self.bottom + 24 + swatches.LINE * len(self.legend)
 
     def boxes(self, rows, columns) -> np.ndarray:
         """The cells of the square at these rows and columns."""
@@ -71,20 +76,23 @@ class _Plan:
         return make_boxes(x, y, self.wide, self.high, inset)
 
 
-def _paint(one: Pass, title: str) -> Figure:
-    plan, note = _Plan(one), pass_facts.write_note(one)
-    states = _list_states(one)
-    words = measure_names([title], style.TITLE), measure_names([note], bold=False)
-    wide = max(plan.right + SIDE + 12, 2 * SIDE + max(words), 560)
-    lines = _measure_legend(states, wide - 2 * SIDE)
-    figure, ax = make_canvas(title, (wide, plan.bottom + 16 + 24 * len(lines) + 8))
-    write(ax, SIDE, 46, note, color=style.QUIET, gid="note")
+def measure(one: Pass, title: str) -> tuple[float, float]:
+    """Width and height of the picture in pixels."""
+    return _Plan(one, title).size
+
+
+def make_figure(one: Pass, title: str, room: tuple[float, float] = (0, 0)) -> Figure:
+    """The picture as a figure, at least as large as `room` in pixels."""
+    plan = _Plan(one, title)
+    figure, ax = make_canvas(title, np.maximum(plan.size, room))
+    write(ax, SIDE, 46, plan.note, color=style.QUIET, gid="note")
     _paint_cells(ax, one, plan)
     _paint_keys(ax, one, plan)
     _paint_queries(ax, one, plan)
     _name_runs(ax, one, plan)
     _name_blocks(ax, one, plan)
-    _draw_legend(ax, lines, SIDE, plan.bottom + 16)
+    words, top = _choose_words(one), plan.bottom + 16
+    swatches.draw_lines(ax, plan.legend, words, _draw_swatch, left=SIDE, top=top)
     return figure
 
 
@@ -207,48 +215,21 @@ def _name_blocks(ax: Axes, one: Pass, plan: _Plan) -> None:
 # -- the legend ----------------------------------------------------------------------------------
 
 
-def _list_states(one: Pass) -> list[str]:
+def _choose_words(one: Pass) -> dict[str, str]:
     found = set(one.states.ravel().tolist())
     found |= {"new"} if one.new.any() else set()
     found |= {"read"} if not one.new.all() else set()
-    return [state for state in STATES if state in found]
+    return {state: words for state, words in STATES.items() if state in found}
 
 
-def _measure_legend(states, width: float) -> list[list[str]]:
-    lines: list[list[str]] = [[]]
-    x = 0.0
-    for state in states:
-        if lines[-1] and x + _measure(state) - 22 > width:
-            lines.append([])
-            x = 0
-        lines[-1].append(state)
-        x += _measure(state)
-    return lines
-
-
-def _measure(state: str) -> float:
-    return 22 + 32 * (state == "ink") + measure_names([STATES[state]], bold=False) + 22
-
-
-def _draw_legend(ax: Axes, lines, left: float, top: float) -> None:
+def _draw_swatch(ax: Axes, state: str, x: float, y: float) -> None:
     color = style.REQUESTS[0]
-    for row, states in enumerate(lines):
-        x, y = left, top + 24 * (row + 0.5)
-        for state in states:
-            fill, edge = {
-                "ink": (style.ink(np.linspace(0, 1, 6)), None),
-                "visible": (style.fill_request(color, False), color),
-                "masked": (style.PAPER, "#d3d3da"),
-                "other": (style.TO_COME, style.LINE),
-                "new": (style.fill_request(color, True), None),
-                "read": (style.fill_request(color, False), None),
-            }[state]
-            looks = {"facecolors": fill, "linewidths": 0.8 * (edge is not None)}
-            looks |= {"edgecolors": edge} if edge else {}
-            looks |= {"hatch": marks.HATCH} if state == "masked" else {}
-            spots, wide = ([x], 15) if state != "ink" else (x + 8 * np.arange(6), 8)
-            boxes = make_boxes(spots, y - 7.5, wide, 15)
-            add(ax, [PolyCollection(boxes, gid=f"swatch:{state}", **looks)])
-            after = x + 22 + 32 * (state == "ink")
-            write(ax, after, y, STATES[state], color=style.QUIET, gid=f"legend:{state}")
-            x += _measure(state)
+    fill, edge = {
+        "ink": (style.ink(np.linspace(0, 1, 6)), None),
+        "visible": (style.fill_request(color, False), color),
+        "masked": (style.PAPER, "#d3d3da"),
+        "other": (style.TO_COME, style.LINE),
+        "new": (style.fill_request(color, True), None),
+        "read": (style.fill_request(color, False), None),
+    }[state]
+    swatches.draw_box(ax, state, x, y, fill, edge=edge, hatch=state == "masked")

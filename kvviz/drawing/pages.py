@@ -6,14 +6,12 @@ from math import ceil
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from kvviz.drawing import marks, pages_facts, style
+from kvviz.drawing import marks, pages_facts, style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.pages_facts import Memory
-from kvviz.drawing.pages_legend import draw_legend, measure_legend
 from kvviz.drawing.picture import Picture
 from kvviz.drawing.requests import CHIP, draw_chip, draw_name, make_pattern
 
@@ -42,50 +40,56 @@ def draw_pages(serving, *, step: int = 0, title: str | None = None) -> Picture:
     """
     memory = pages_facts.read_memory(serving, step)
     with style.scope():
-        figure = _paint(memory, title or pages_facts.write_title(memory))
+        figure = make_figure(memory, title or pages_facts.write_title(memory))
     return Picture(figure, pages_facts.describe_memory(memory))
 
 
-def _paint(memory: Memory, title: str) -> Figure:
-    shape = _Shape(memory)
-    legend = pages_facts.list_states(memory)
-    lines = measure_legend(legend, shape.width - 2 * SIDE)
-    tables = TITLE + HEAD + LINE * len(memory.lines)
-    below = tables + 72
-    high = below + shape.tall * shape.down + 10 + 24 * len(lines) + 8
-    example = pages_facts.explain_entry(memory)
-    words = measure_names([title], style.TITLE), measure_names([example], bold=False)
-    wide = max(shape.width, 2 * SIDE + max(words))
-    figure, ax = make_canvas(title, (wide, high))
+def measure(memory: Memory, title: str) -> tuple[float, float]:
+    """Width and height of the picture in pixels."""
+    return _Plan(memory, title).size
+
+
+def make_figure(memory: Memory, title: str, room: tuple[float, float] = (0, 0)) -> Figure:
+    """The picture as a figure, at least as large as `room` in pixels."""
+    plan = _Plan(memory, title)
+    figure, ax = make_canvas(title, np.maximum(plan.size, room))
     _paint_tables(ax, memory, TITLE)
-    write(ax, SIDE, tables + 16, example, color=style.QUIET, gid="example")
-    write(ax, SIDE, tables + 52, "Memory", bold=True, gid="memory")
+    y = TITLE + HEAD + LINE * len(memory.lines)
+    write(ax, SIDE, y + 16, plan.example, color=style.QUIET, gid="example")
+    write(ax, SIDE, y + 52, "Memory", bold=True, gid="memory")
     said = pages_facts.summarize_memory(memory)
-    write(ax, SIDE + 66, tables + 52, said, color=style.QUIET, gid="summary")
+    write(ax, SIDE + 66, y + 52, said, color=style.QUIET, gid="summary")
     for i, page in enumerate(memory.pages):
-        down, across = divmod(i, shape.across)
-        at = SIDE + across * (shape.wide + APART), below + down * shape.tall + NUMBER
-        _paint_page(ax, memory, page, at, shape)
-    draw_legend(ax, lines, SIDE, below + shape.tall * shape.down + 10)
+        down, across = divmod(i, plan.across)
+        at = SIDE + across * (plan.wide + APART), plan.top + down * plan.tall + NUMBER
+        _paint_page(ax, memory, page, at, plan)
+    words, bottom = {state: pages_facts.STATES[state] for state in plan.states}, plan.bottom
+    swatches.draw_lines(ax, plan.legend, words, _draw_swatch, left=SIDE, top=bottom + 10)
     return figure
 
 
-class _Shape:
+class _Plan:
     """How the pages are laid out, in pixels."""
 
-    def __init__(self, memory: Memory):
+    def __init__(self, memory: Memory, title: str):
         size, n = memory.step.page_size, len(memory.pages)
         self.columns = min(size, ACROSS if size <= 32 else ceil(size**0.5))
         self.rows = ceil(size / self.columns)
-        self.cell = CELL if n <= 36 else 13
-        self.cell = max(SMALLEST, min(self.cell, 150 / self.columns))
+        self.cell = max(SMALLEST, min(CELL if n <= 36 else 13, 150 / self.columns))
         self.wide = max(self.columns * self.cell, memory.widest * (CHIP - 1) + 24)
         self.tall = NUMBER + self.rows * self.cell + BETWEEN
-        room = (WIDTH - 2 * SIDE + APART) // (self.wide + APART)
-        self.down = ceil(n / max(1, room))
-        self.across = ceil(n / self.down)
-        wide = self.across * (self.wide + APART) - APART
-        self.width = max(wide + 2 * SIDE, _measure_tables(memory), 560)
+        room = max(1, (WIDTH - 2 * SIDE + APART) // (self.wide + APART))
+        self.across = ceil(n / ceil(n / room))
+        self.top = TITLE + HEAD + LINE * len(memory.lines) + 72
+        self.bottom = self.top + self.tall * ceil(n / self.across)
+        self.example = pages_facts.explain_entry(memory)
+        words = measure_names([title], style.TITLE), measure_names([self.example], bold=False)
+        wide = self.across * (self.wide + APART) - APART + 2 * SIDE
+        wide = max(wide, _measure_tables(memory), 2 * SIDE + max(words), 560)
+        self.states = pages_facts.list_states(memory)
+        said = {state: pages_facts.STATES[state] for state in self.states}
+        self.legend = swatches.flow(said, wide - 2 * SIDE)
+        self.size = wide, self.bottom + 18 + swatches.LINE * len(self.legend)
 
 
 # -- the tables ----------------------------------------------------------------------------------
@@ -149,25 +153,25 @@ def _paint_entries(ax: Axes, line, first: float, y: float, wide: float) -> None:
 # -- the pages -----------------------------------------------------------------------------------
 
 
-def _paint_page(ax: Axes, memory: Memory, page: int, at, shape: _Shape) -> None:
+def _paint_page(ax: Axes, memory: Memory, page: int, at, plan: _Plan) -> None:
     """Draw one page: its number, its owners' letters and its cells; `at` is its left and top."""
     left, top = at
     looks, state = memory.owners(page), memory.states[page]
     color = style.TEXT if looks else style.QUIET
     write(ax, left, top - 8, str(page), bold=bool(looks), color=color, gid=f"page:{page}")
     for i, look in enumerate(looks):
-        x = left + shape.wide - (len(looks) - i) * (CHIP - 1)
+        x = left + plan.wide - (len(looks) - i) * (CHIP - 1)
         draw_chip(ax, x, top - 8, look, size=CHIP - 3)
     if state in ("free", "reserved", "lent"):
-        return _paint_unused(ax, page, state, at, shape)
+        return _paint_unused(ax, page, state, at, plan)
     places = np.arange(memory.step.page_size)
-    x = left + shape.cell * (places % shape.columns)
-    y = top + shape.cell * (places // shape.columns)
+    x = left + plan.cell * (places % plan.columns)
+    y = top + plan.cell * (places // plan.columns)
     new, filled = memory.written(page), places < memory.step.fill.get(page, 0)
     for name, here in (("new", filled & new), ("read", filled & ~new), ("empty", ~filled)):
         if here.any():
             spots = [(page, int(place)) for place in places[here]]
-            _paint_cells(ax, name, spots, (x[here], y[here], shape.cell), looks)
+            _paint_cells(ax, name, spots, (x[here], y[here], plan.cell), looks)
     return None
 
 
@@ -195,16 +199,28 @@ def _paint_cells(ax: Axes, state: str, spots: list, at, looks) -> None:
         add(ax, make_pattern(look, x + cell / 2, down + band / 2, cell, band, color=color))
 
 
-def _paint_unused(ax: Axes, page: int, state: str, at, shape: _Shape) -> None:
+def _paint_unused(ax: Axes, page: int, state: str, at, plan: _Plan) -> None:
     """Draw a page without cells: only an outline, or hatched."""
-    wide, tall = shape.columns * shape.cell, shape.rows * shape.cell
+    wide, tall = plan.columns * plan.cell, plan.rows * plan.cell
     corners = make_boxes(*at, wide, tall, 0.75)
     looks = {"facecolors": style.PAPER, "edgecolors": "none"}
     if state != "free":
         looks |= {"hatch": marks.HATCH, "edgecolors": "#c4c4cb"}
     add(ax, [Cells("page", state, [page], corners, **looks)])
-    sides = [[corners[0][i], corners[0][(i + 1) % 4]] for i in range(4)]
-    dash = LineCollection(
-        sides, colors="#a9a9b3", linewidths=0.8, linestyles=[marks.DASH], gid=f"page:{state}:dash"
-    )
-    add(ax, [dash])
+    swatches.draw_dashed(ax, *at, wide, tall, f"page:{state}:dash")
+
+
+def _draw_swatch(ax: Axes, state: str, x: float, y: float) -> None:
+    one, other = style.REQUESTS[:2]
+    fill, edge = {
+        "new": (style.fill_request(one, True), None),
+        "read": (style.fill_request(one, False), None),
+        "shared": ([style.fill_request(each, False) for each in (one, other)], None),
+        "empty": (style.PAPER, style.LINE),
+        "free": (style.PAPER, None),
+        "cached": (style.KEPT, None),
+        "lent": (style.PAPER, "#c4c4cb"),
+    }[state]
+    swatches.draw_box(ax, state, x, y, fill, edge=edge, hatch=state == "lent")
+    if state == "free":
+        swatches.draw_dashed(ax, x, y, swatches.WIDE, swatches.HIGH, "swatch:free:dash")

@@ -22,7 +22,6 @@ STATES = {
     "free": "free page",
     "cached": "kept for a prompt that begins the same",
     "lent": "lent to layers with a window",
-    "reserved": "set aside by the engine",
 }
 
 
@@ -46,10 +45,13 @@ class Line:
 
 
 class Memory:
-    """The memory of a serving engine after one step."""
+    """The memory of a serving engine after one step.
 
-    def __init__(self, step, looks: dict[str, Look], past: set[str]):
-        self.step, self.looks, self._past = step, looks, past
+    `widest` is the most owners that a page ever has in the run.
+    """
+
+    def __init__(self, step, looks: dict[str, Look], past: set[str], widest: int):
+        self.step, self.looks, self._past, self.widest = step, looks, past, widest
         pages = {page: "owned" for page in step.owners}
         for state in ("free", "cached", "lent", "reserved"):
             pages |= dict.fromkeys(getattr(step, state), state)
@@ -62,11 +64,6 @@ class Memory:
 
     def owners(self, page: int) -> tuple[Look, ...]:
         return tuple(self.looks[name] for name in self.step.owners.get(page, ()))
-
-    @property
-    def widest(self) -> int:
-        """The most owners of a page."""
-        return max(map(len, self.step.owners.values()), default=1)
 
     @cached_property
     def _written(self) -> set[tuple[int, int]]:
@@ -140,7 +137,8 @@ def read_memory(serving, step: int) -> Memory:
     """The memory after this step of a run."""
     taken = pick_step(serving, step)
     past = {each.name for before in serving[:step] for each in before.holding}
-    return Memory(taken, choose_looks(list_names(serving)), past)
+    widest = max((len(names) for each in serving for names in each.owners.values()), default=1)
+    return Memory(taken, choose_looks(list_names(serving)), past, widest)
 
 
 def list_states(memory: Memory) -> list[str]:
@@ -150,7 +148,7 @@ def list_states(memory: Memory) -> list[str]:
     states |= {"read"} if step.held_cells > step.rows else set()
     states |= {"shared"} if step.shared else set()
     states |= {"empty"} if step.wasted_cells else set()
-    return [state for state in STATES if state in states - {"reserved"}]
+    return [state for state in STATES if state in states]
 
 
 # -- words ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What `draw_pass` shows: the rows of several requests in one pass, and the columns each may see."""
+"""What `draw_pass` shows: the rows of several requests in a pass, and which columns each sees."""
 
 from __future__ import annotations
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
-from kvviz.drawing import marks, style
+from kvviz.arguments import check_whole
+from kvviz.drawing import marks, style, swatches
 from kvviz.drawing import schedule_facts as facts
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
@@ -32,6 +32,7 @@ def draw_schedule(
     prompts: Mapping | None = None,
     padding: Mapping | None = None,
     by: str = "step",
+    step: int | None = None,
     title: str | None = None,
     sentence: str | None = None,
 ) -> Picture:
@@ -46,12 +47,13 @@ def draw_schedule(
             numbers: padding, or a request that has ended and keeps its place in the batch.
         by: "step", and all columns are equally wide; or "row", and a step with more rows is wider:
             the closest to time that can be counted.
+        step: a step to frame.
         title: what the picture shows; by default, how many requests, steps and rows.
         sentence: replaces the sentence that says who is fed what, and who waits.
 
     Raises:
         TypeError: `serving` is neither.
-        ValueError: nothing to draw, or numbers that aren't rows.
+        ValueError: nothing to draw, numbers that aren't rows, or no such step.
 
     >>> kv.draw_schedule({"sky": [9, 1, 1], "sea": [0, 7, 1]}, title="One prompt at a time")
     One prompt at a time: sky: 9, 1 (twice), first token after 1 step, at most 1 step between ...
@@ -59,8 +61,10 @@ def draw_schedule(
     if by not in ("step", "row"):
         raise ValueError(f'by: expected "step" or "row", but got {by!r}')
     schedule = facts.read_schedule(serving, prompts, padding)
+    if step is not None and not 0 <= check_whole("step", step) < schedule.n_steps:
+        raise ValueError(f"step {step}: this schedule has steps 0 to {schedule.n_steps - 1}")
     with style.scope():
-        figure = _paint(schedule, title or facts.write_title(schedule), by)
+        figure = make_figure(schedule, title or facts.write_title(schedule), by, step)
     said = facts.describe_schedule(schedule, by)
     return Picture(figure, sentence or f"{title or facts.write_title(schedule)}: {said}")
 
@@ -94,27 +98,38 @@ def _plan(schedule: Schedule, by: str) -> _Plan:
     return _Plan(left, edges, max(1, most))
 
 
-def _paint(schedule: Schedule, title: str, by: str) -> Figure:
-    plan, legend = _plan(schedule, by), _Legend(schedule)
+def make_figure(schedule: Schedule, title: str, by: str, step: int | None = None) -> Figure:
+    """The picture as a figure; the column of `step` has a frame."""
+    plan, words = _plan(schedule, by), _choose_words(schedule)
     bottom = TOP + HEAD + LINE * len(schedule.lines)
     right = plan.edges[-1] + 2 * WAITS + SIDE
     wide = max(right, 2 * SIDE + measure_names([title], style.TITLE), 560)
-    lines = legend.measure(wide - 2 * SIDE)
-    figure, ax = make_canvas(title, (wide, bottom + 34 + 24 * len(lines) + 8))
+    lines = swatches.flow(words, wide - 2 * SIDE)
+    figure, ax = make_canvas(title, (wide, bottom + 42 + swatches.LINE * len(lines)))
+    if step is not None:
+        _frame_step(ax, plan, step, bottom)
     _paint_heads(ax, schedule, plan, by, bottom)
     costs = schedule.totals if by == "row" else [1] * schedule.n_steps
     for i, line in enumerate(schedule.lines):
         y = TOP + HEAD + LINE * (i + 1) - 3 - BOX / 2
         draw_name(ax, SIDE, y, line.look)
-        for step, slot in enumerate(line.slots):
-            _paint_slot(ax, plan, line, i, step, slot)
+        for k, slot in enumerate(line.slots):
+            _paint_slot(ax, plan, line, i, k, slot)
         _paint_tokens(ax, plan, line, i)
         for k, wait in enumerate((line.wait_first(costs), line.wait_most(costs))):
             at = plan.edges[-1] + WAITS * (k + 0.5)
-            words = "–" if wait is None else f"{wait:,}"
-            write(ax, at, y, words, bold=True, ha="center", gid=f"wait:{i}:{k}")
-    legend.draw(ax, lines, SIDE, bottom + 34)
+            said = "–" if wait is None else f"{wait:,}"
+            write(ax, at, y, said, bold=True, ha="center", gid=f"wait:{i}:{k}")
+    swatches.draw_lines(ax, lines, words, _draw_swatch, left=SIDE, top=bottom + 34)
     return figure
+
+
+def _frame_step(ax: Axes, plan: _Plan, step: int, bottom: float) -> None:
+    """Draw a pale column with a frame behind a step."""
+    x, wide = plan.edges[step], plan.edges[step + 1] - plan.edges[step]
+    box = make_boxes(x - 1, TOP + 14, wide + 2, bottom + 22 - TOP - 14)
+    looks = {"facecolors": style.TO_COME, "edgecolors": style.QUIET, "linewidths": 1.0}
+    add(ax, [PolyCollection(box, zorder=0.5, gid="step:frame", **looks)])
 
 
 def _paint_heads(ax: Axes, schedule: Schedule, plan: _Plan, by: str, bottom: float) -> None:
@@ -177,26 +192,22 @@ def _paint_wait(ax: Axes, plan: _Plan, state: str, i: int, step: int) -> None:
     _draw_wait(ax, state, x, y, wide, high)
 
 
-def _draw_wait(ax: Axes, state: str, x: float, y: float, wide: float, high: float) -> None:
+def _draw_wait(ax: Axes, state: str, x: float, y: float, wide: float, high: float):
     """A dotted line while it waits, an outline while it keeps its pages, a cross if put back."""
     middle, color = y + high / 2, style.FAINT
     if state == "idle":
-        box = make_boxes(x, y, wide, high, 0.5)[0]
-        sides = [[box[k], box[(k + 1) % 4]] for k in range(4)]
-        looks = {"colors": color, "linewidths": 0.8, "linestyles": [marks.DASH]}
-        add(ax, [LineCollection(sides, gid="idle:mark", **looks)])
-        return
+        return swatches.draw_dashed(ax, x, y, wide, high, "idle:mark")
     dots = {"colors": color, "linewidths": 1.2, "linestyles": [(0, (1, 2.5))]}
     if state == "waiting":
-        add(ax, [LineCollection([[(x, middle), (x + wide, middle)]], gid="waiting:mark", **dots)])
-        return
+        line = LineCollection([[(x, middle), (x + wide, middle)]], gid="waiting:mark", **dots)
+        return add(ax, [line])
     half, at = 4.5, x + wide / 2
     cross = [
         [(at - half, middle - half), (at + half, middle + half)],
         [(at - half, middle + half), (at + half, middle - half)],
     ]
     looks = {"colors": style.ALARM, "linewidths": 2.2, "capstyle": "round"}
-    add(ax, [LineCollection(cross, gid="put back:mark", **looks)])
+    return add(ax, [LineCollection(cross, gid="put back:mark", **looks)])
 
 
 def _add_hatched(ax: Axes, place: list, box) -> None:
@@ -226,46 +237,23 @@ def _draw_token(ax: Axes, x: float, y: float, first: bool) -> None:
     add(ax, [PolyCollection([shape + (x, y)], facecolors=style.TEXT, linewidths=0, gid=gid)])
 
 
-class _Legend:
-    """A swatch and a word for every state drawn, and for the marks over the boxes."""
+def _choose_words(schedule: Schedule) -> dict[str, str]:
+    """What the legend says of every state drawn, and of the marks over the boxes."""
+    words = {state: facts.STATES[state] for state in schedule.states}
+    if any(line.tokens for line in schedule.lines):
+        words |= {"first": "first token out", "token": "another token out"}
+    return words
 
-    def __init__(self, schedule: Schedule):
-        self.words = {state: facts.STATES[state] for state in schedule.states}
-        if any(line.tokens for line in schedule.lines):
-            self.words |= {"first": "first token out", "token": "another token out"}
 
-    def measure(self, width: float) -> list[list[str]]:
-        """The states in lines of at most `width` pixels."""
-        lines, x = [[]], 0.0
-        for state in self.words:
-            if lines[-1] and x + self._wide(state) - 22 > width:
-                lines.append([])
-                x = 0
-            lines[-1].append(state)
-            x += self._wide(state)
-        return lines
-
-    def _wide(self, state: str) -> float:
-        return 26 + measure_names([self.words[state]], bold=False) + 22
-
-    def draw(self, ax: Axes, lines, left: float, top: float) -> None:
-        for row, states in enumerate(lines):
-            x, y = left, top + 24 * (row + 0.5)
-            for state in states:
-                self._draw_swatch(ax, state, x, y - 7)
-                write(ax, x + 26, y, self.words[state], color=style.QUIET, gid=f"legend:{state}")
-                x += self._wide(state)
-
-    def _draw_swatch(self, ax: Axes, state: str, x: float, y: float) -> None:
-        if state in ("first", "token"):
-            _draw_token(ax, x + 10, y + 7, first=state == "first")
-        elif state in ("waiting", "idle", "put back"):
-            _draw_wait(ax, state, x, y, 20, 14)
-        elif state == "padding":
-            looks = {"facecolors": style.PAPER, "edgecolors": "#b4b4bb", "hatch": marks.HATCH}
-            add(ax, [PolyCollection(make_boxes(x, y, 20, 14), linewidths=0.6, **looks)])
-        else:
-            fill = style.fill_request(style.REQUESTS[0], state != "decode")
-            add(ax, [PolyCollection(make_boxes(x, y, 20, 14), facecolors=fill, linewidths=0)])
-            if state == "again":
-                _add_dot(ax, x + 5, y + 5)
+def _draw_swatch(ax: Axes, state: str, x: float, y: float) -> None:
+    if state in ("first", "token"):
+        _draw_token(ax, x + swatches.WIDE / 2, y + 7, first=state == "first")
+    elif state in ("waiting", "idle", "put back"):
+        _draw_wait(ax, state, x, y, swatches.WIDE, swatches.HIGH)
+    elif state == "padding":
+        swatches.draw_box(ax, state, x, y, style.PAPER, edge="#b4b4bb", hatch=True)
+    else:
+        fill = style.fill_request(style.REQUESTS[0], state != "decode")
+        swatches.draw_box(ax, state, x, y, fill)
+        if state == "again":
+            _add_dot(ax, x + 5, y + 5)

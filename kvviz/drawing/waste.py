@@ -10,7 +10,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from kvviz.arguments import check_whole
-from kvviz.drawing import marks, style
+from kvviz.drawing import marks, style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.picture import Picture
@@ -136,8 +136,9 @@ def _paint(title: str, slabs: list[Bar], pages: list[Bar], slab: int, size: int)
             _paint_bar(ax, (k, i), bar, (columns[k], y - BAR / 2), cell, size if k else slab)
     for i, bar in enumerate(slabs):
         draw_name(ax, SIDE, TOP + HEAD + LINE * (i + 0.5), bar.look)
-    states = [s for s in STATES if s != "elsewhere" or any(bar.shared for bar in pages)]
-    _draw_legend(ax, states, SIDE, high - 24)
+    words = {k: v for k, v in STATES.items() if k != "elsewhere" or any(b.shared for b in pages)}
+    lines = swatches.flow(words, wide - 2 * SIDE)
+    swatches.draw_lines(ax, lines, words, _draw_swatch, left=SIDE, top=high - 36)
     return figure
 
 
@@ -176,10 +177,7 @@ def _choose_looks(state: str, color: str) -> dict:
     return {"facecolors": style.PAPER, "edgecolors": "#b4b4bb", "hatch": marks.HATCH}
 
 
-def _draw_legend(ax: Axes, states: list[str], x: float, y: float) -> None:
-    for state in states:
-        box = PolyCollection(make_boxes(x, y - 7, 20, 14), linewidths=0.6)
-        box.set(**_choose_looks(state, style.REQUESTS[0]), gid=f"swatch:{state}")
-        add(ax, [box])
-        write(ax, x + 26, y, STATES[state], color=style.QUIET, gid=f"legend:{state}")
-        x += 26 + measure_names([STATES[state]], bold=False) + 22
+def _draw_swatch(ax: Axes, state: str, x: float, y: float) -> None:
+    looks = _choose_looks(state, style.REQUESTS[0])
+    edge = looks.get("edgecolors")
+    swatches.draw_box(ax, state, x, y, looks["facecolors"], edge=edge, hatch="hatch" in looks)
