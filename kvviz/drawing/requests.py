@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -71,13 +72,19 @@ def choose_looks(names: Iterable[str]) -> dict[str, Look]:
     return found
 
 
-def list_names(serving: Sequence) -> list[str]:
-    """Every request of a run, in the order in which the engine got to know them."""
+def list_names(serving: Iterable) -> list[str]:
+    """Every request of a run, in the order in which they came; those that came together by name."""
     names: dict[str, None] = {}
     for step in serving:
-        names |= dict.fromkeys(request.name for request in step.holding)
-        names |= dict.fromkeys(step.waiting)
+        here = {*(request.name for request in step.holding), *step.waiting}
+        names |= dict.fromkeys(sorted(here - names.keys(), key=_split_numbers))
     return list(names)
+
+
+def _split_numbers(name: str) -> list:
+    """A key that sorts req_2 before req_10."""
+    parts = re.split(r"(\d+)", name)
+    return [(part.isdigit(), int(part) if part.isdigit() else part) for part in parts]
 
 
 def pick_step(serving, step: int):

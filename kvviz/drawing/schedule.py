@@ -11,18 +11,18 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
 from kvviz.arguments import check_whole
-from kvviz.drawing import marks, style, swatches
 from kvviz.drawing import schedule_facts as facts
+from kvviz.drawing import schedule_slots as slots
+from kvviz.drawing import style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
-from kvviz.drawing.marks import Cells, add, make_boxes, write
+from kvviz.drawing.marks import add, make_boxes, write
 from kvviz.drawing.picture import Picture
 from kvviz.drawing.requests import CHIP, draw_name
-from kvviz.drawing.schedule_facts import Line, Schedule, Slot
+from kvviz.drawing.schedule_facts import Schedule
 
 SIDE, WIDTH, WAITS = 16, 940, 84  # pixels: the margins; a picture's width; a column of waits
 TOP, HEAD, LINE = 46, 34, 41  # pixels: title; step numbers; a line
 WIDEST, NARROWEST = 34, 6  # pixels: a step
-SIZES = style.SMALL, 6.5  # points: a number in its box
 BOX, LOWEST = 28, 15  # pixels: a box with as many rows as any, and one with a single row
 
 
@@ -114,8 +114,8 @@ def make_figure(schedule: Schedule, title: str, by: str, step: int | None = None
         y = TOP + HEAD + LINE * (i + 1) - 3 - BOX / 2
         draw_name(ax, SIDE, y, line.look)
         for k, slot in enumerate(line.slots):
-            _paint_slot(ax, plan, line, i, k, slot)
-        _paint_tokens(ax, plan, line, i)
+            slots.paint_slot(ax, plan, line, i, k, slot)
+        slots.paint_tokens(ax, plan, line, i)
         for k, wait in enumerate((line.wait_first(costs), line.wait_most(costs))):
             at = plan.edges[-1] + WAITS * (k + 0.5)
             said = "–" if wait is None else f"{wait:,}"
@@ -139,7 +139,7 @@ def _paint_heads(ax: Axes, schedule: Schedule, plan: _Plan, by: str, bottom: flo
     write(ax, SIDE, bottom + 12, "rows in all", **quiet)
     wide = measure_names(map(str, schedule.totals), style.SMALL) + 4
     middles = (plan.edges[1:] + plan.edges[:-1]) / 2
-    free = plan.left
+    free = 0.0
     for step, (x, total) in enumerate(zip(middles, schedule.totals, strict=True)):
         if x - wide / 2 < free - 3:  # no room for a number
             continue
@@ -155,88 +155,6 @@ def _paint_heads(ax: Axes, schedule: Schedule, plan: _Plan, by: str, bottom: flo
     add(ax, [LineCollection(rule, colors=style.LINE, linewidths=0.8, gid="rule")])
 
 
-def _paint_slot(ax: Axes, plan: _Plan, line: Line, i: int, step: int, slot: Slot) -> None:
-    """Draw what a request does in a step."""
-    look, place = line.look, [(i, step)]
-    if slot.state in facts.FED or slot.state == "padding":
-        x, y, wide, high = plan.box(i, step, slot.rows + slot.padding)
-        low = high * slot.padding / (slot.rows + slot.padding)
-        if slot.padding:
-            low = min(low, high - 13) if slot.rows else low
-            _add_hatched(ax, place, (x, y, wide, low))
-        strong = slot.state != "decode"
-        fill = style.fill_request(look.color, strong)
-        if slot.rows:
-            corners = make_boxes(x, y + low, wide, high - low)
-            state = "again" if slot.again else slot.state
-            add(ax, [Cells("schedule", state, place, corners, facecolors=fill)])
-        if slot.again:
-            _add_dot(ax, x + 5, y + 5)
-        sizes = [size for size in SIZES if measure_names([str(slot.rows)], size) <= wide]
-        if slot.rows and sizes:
-            color = style.PAPER if strong else style.TEXT
-            write(
-                ax, x + wide / 2, y + (low + high) / 2, str(slot.rows), size=sizes[0], bold=strong,
-                color=color, ha="center", gid=f"rows:{i}:{step}",
-            )  # fmt: skip
-        return
-    if slot.state:
-        _paint_wait(ax, plan, slot.state, i, step)
-
-
-def _paint_wait(ax: Axes, plan: _Plan, state: str, i: int, step: int) -> None:
-    """Draw a step in which a request isn't fed."""
-    x, y, wide, high = plan.box(i, step, 1)
-    box = make_boxes(x, y, wide, high)
-    add(ax, [Cells("schedule", state, [(i, step)], box, facecolors="none")])
-    _draw_wait(ax, state, x, y, wide, high)
-
-
-def _draw_wait(ax: Axes, state: str, x: float, y: float, wide: float, high: float):
-    """A dotted line while it waits, an outline while it keeps its pages, a cross if put back."""
-    middle, color = y + high / 2, style.FAINT
-    if state == "idle":
-        return swatches.draw_dashed(ax, x, y, wide, high, "idle:mark")
-    dots = {"colors": color, "linewidths": 1.2, "linestyles": [(0, (1, 2.5))]}
-    if state == "waiting":
-        line = LineCollection([[(x, middle), (x + wide, middle)]], gid="waiting:mark", **dots)
-        return add(ax, [line])
-    half, at = 4.5, x + wide / 2
-    cross = [
-        [(at - half, middle - half), (at + half, middle + half)],
-        [(at - half, middle + half), (at + half, middle - half)],
-    ]
-    looks = {"colors": style.ALARM, "linewidths": 2.2, "capstyle": "round"}
-    return add(ax, [LineCollection(cross, gid="put back:mark", **looks)])
-
-
-def _add_hatched(ax: Axes, place: list, box) -> None:
-    looks = {"facecolors": style.PAPER, "edgecolors": "#b4b4bb", "hatch": marks.HATCH}
-    add(ax, [Cells("padding", "padding", place, make_boxes(*box), linewidths=0.6, **looks)])
-
-
-def _add_dot(ax: Axes, x: float, y: float) -> None:
-    around = np.linspace(0, 2 * np.pi, 17)[:-1]
-    dot = 2.2 * np.c_[np.cos(around), np.sin(around)] + (x, y)
-    add(ax, [PolyCollection([dot], facecolors=style.PAPER, linewidths=0, gid="again:mark")])
-
-
-def _paint_tokens(ax: Axes, plan: _Plan, line: Line, i: int) -> None:
-    """A dot over each step in which a token comes out, and a flag over the first; an end."""
-    for step in line.tokens:
-        x, y, wide, _ = plan.box(i, step, line.slots[step].rows + line.slots[step].padding)
-        _draw_token(ax, x + wide / 2, y - 4, first=step == line.tokens[0])
-
-
-def _draw_token(ax: Axes, x: float, y: float, first: bool) -> None:
-    around = np.linspace(0, 2 * np.pi, 17)[:-1]
-    shape = 1.7 * np.c_[np.cos(around), np.sin(around)]
-    if first:
-        shape = np.array([(-4.2, -4.0), (4.2, -4.0), (0, 2.8)])
-    gid = "token:first" if first else "token"
-    add(ax, [PolyCollection([shape + (x, y)], facecolors=style.TEXT, linewidths=0, gid=gid)])
-
-
 def _choose_words(schedule: Schedule) -> dict[str, str]:
     """What the legend says of every state drawn, and of the marks over the boxes."""
     words = {state: facts.STATES[state] for state in schedule.states}
@@ -247,13 +165,13 @@ def _choose_words(schedule: Schedule) -> dict[str, str]:
 
 def _draw_swatch(ax: Axes, state: str, x: float, y: float) -> None:
     if state in ("first", "token"):
-        _draw_token(ax, x + swatches.WIDE / 2, y + 7, first=state == "first")
+        slots.draw_token(ax, x + swatches.WIDE / 2, y + 7, first=state == "first")
     elif state in ("waiting", "idle", "put back"):
-        _draw_wait(ax, state, x, y, swatches.WIDE, swatches.HIGH)
+        slots.draw_wait(ax, state, x, y, swatches.WIDE, swatches.HIGH)
     elif state == "padding":
         swatches.draw_box(ax, state, x, y, style.PAPER, edge="#b4b4bb", hatch=True)
     else:
         fill = style.fill_request(style.REQUESTS[0], state != "decode")
         swatches.draw_box(ax, state, x, y, fill)
         if state == "again":
-            _add_dot(ax, x + 5, y + 5)
+            slots.add_dot(ax, x + 5, y + 5)
