@@ -8,7 +8,7 @@ import pytest
 import servings
 import small
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from test_colours import check_contrast
+from test_colours import APART, FAR, check_contrast, distance
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 import kvviz as kv
@@ -131,7 +131,7 @@ def test_the_sentence_of_pages_says_who_holds_what_and_what_is_shared():
         "sky holds 32 tokens in pages 17, 16, 15, 14, 1 row written; "
         "sea holds 30 tokens in pages 17, 16, 15, 13, 1 row written; "
         "sun holds 14 tokens in pages 12, 11, 1 row written; "
-        "pages 15, 16 and 17 shared by sky and sea; pages: 9 free"
+        "pages 15, 16 and 17 shared by sky and sea; 9 pages free"
     )
     assert "sea: put back: waiting again; sun: waiting" in repr(kv.draw_pages(CROWDED, step=3))
     assert "sky: finished" in repr(kv.draw_pages(SHARED, step=7))
@@ -422,6 +422,13 @@ def test_requests_differ_in_letter_colour_and_pattern():
     for look in looks:
         assert style.contrast(look.color, style.PAPER) >= 4.5  # its letter, and its pattern
         assert style.contrast(look.color, style.fill_request(look.color, False)) >= 3
+
+
+@pytest.mark.parametrize("color", style.REQUESTS)
+def test_every_eye_can_tell_written_now_from_earlier_and_both_from_kept_and_empty(color):
+    new, read = (style.fill_request(color, now) for now in (True, False))
+    assert distance(new, read) > FAR and distance(read, style.PAPER) > APART
+    assert distance(read, style.KEPT) > FAR
 
 
 def test_requests_that_come_together_go_by_name_and_others_as_they_come():

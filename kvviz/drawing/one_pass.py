@@ -45,6 +45,9 @@ def draw_pass(
     Raises:
         TypeError: `serving` isn't such a recording.
         ValueError: there is no such step, layer or head.
+
+    >>> kv.draw_pass(served)
+    step 0: 9 rows by 9 columns; no row sees a column that isn't its own request's; req_0: 6 ...
     """
     one = pass_facts.read_pass(serving, step, layer, head)
     with style.scope():

@@ -37,6 +37,9 @@ def draw_pages(serving, *, step: int = 0, title: str | None = None) -> Picture:
     Raises:
         TypeError: `serving` isn't such a recording.
         ValueError: there is no such step.
+
+    >>> kv.draw_pages(served, step=1)
+    step 1: 3 of 9 pages of 4 cells in use, 1 of their cells empty; req_0 holds 7 tokens in ...
     """
     memory = pages_facts.read_memory(serving, step)
     with style.scope():

@@ -206,15 +206,15 @@ def describe_memory(memory: Memory) -> str:
     ]
     if len(memory.looks) > MANY and step.waiting:
         parts.append(f"{pluralize(len(step.waiting), 'request')} waiting")
-    rest = [
-        f"{memory.tally[state]} {words}"
+    parts += [
+        f"{pluralize(memory.tally[state], 'page')} {words}"
         for state, words in (("free", "free"), ("cached", "kept"), ("lent", "lent"))
         if memory.tally[state]
     ]
     used = f"{len(step.owners)} of {pluralize(step.n_pages, 'page')}"
     size = f"of {pluralize(step.page_size, 'cell')}"
     head = f"step {step.index}: {used} {size} in use, {step.wasted_cells} of their cells empty"
-    return "; ".join([head, *parts, *([f"pages: {', '.join(rest)}"] if rest else [])])
+    return "; ".join([head, *parts])
 
 
 def _group_shared(step) -> dict[tuple[str, ...], list[int]]:

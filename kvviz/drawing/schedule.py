@@ -105,7 +105,8 @@ def make_figure(schedule: Schedule, title: str, by: str, step: int | None = None
     right = plan.edges[-1] + 2 * WAITS + SIDE
     wide = max(right, 2 * SIDE + measure_names([title], style.TITLE), 560)
     lines = swatches.flow(words, wide - 2 * SIDE)
-    figure, ax = make_canvas(title, (wide, bottom + 42 + swatches.LINE * len(lines)))
+    size = np.array([wide, bottom + 42 + swatches.LINE * len(lines)])
+    figure, ax = make_canvas(title, 2 * np.ceil(size / 2))
     if step is not None:
         _frame_step(ax, plan, step, bottom)
     _paint_heads(ax, schedule, plan, by, bottom)

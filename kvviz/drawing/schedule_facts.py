@@ -17,7 +17,7 @@ STATES = {
     "decode": "its newest token",
     "again": "fed again after being put back",
     "padding": "computed and thrown away",
-    "idle": "keeps its pages, fed nothing",
+    "idle": "keeps its pages, is fed nothing",
     "waiting": "waiting",
     "put back": "put back: its pages are taken",
 }
@@ -210,6 +210,22 @@ def write_title(schedule: Schedule) -> str:
     n, rows = len(schedule.lines), sum(schedule.totals)
     steps = pluralize(schedule.n_steps, "step")
     return f"{pluralize(n, 'request')}, {steps}, {pluralize(rows, 'row')}"
+
+
+def describe_step(schedule: Schedule, step: int) -> str:
+    """What each request does in one step."""
+    parts = [_say(line, step) for line in schedule.lines if line.slots[step].state]
+    return f"step {step}: {'; '.join(parts) or 'nothing'}"
+
+
+def _say(line: Line, step: int) -> str:
+    slot, name = line.slots[step], line.look.name
+    if slot.state not in FED:
+        return f"{name} {STATES[slot.state]}" if slot.state == "idle" else f"{name}: {slot.state}"
+    words = f"{name} is fed {pluralize(slot.rows, 'row')}" + " again" * slot.again
+    if not slot.gives_token:
+        return words
+    return f"{words}, {'first ' if step == line.tokens[0] else ''}token out"
 
 
 def describe_schedule(schedule: Schedule, by: str) -> str:

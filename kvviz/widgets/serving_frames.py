@@ -36,9 +36,9 @@ class ServingFrames:
 
     @staticmethod
     def _find_room(painter, read, steps) -> tuple[int, int]:
-        """Width and height of the largest picture, in pixels."""
+        """Width and height of the largest picture, in pixels; both even."""
         sizes = [painter.measure(*read(step)) for step in steps]
-        return tuple(np.ceil(np.max(sizes, axis=0)).astype(int).tolist())
+        return tuple((2 * np.ceil(np.max(sizes, axis=0) / 2)).astype(int).tolist())
 
     def _memory(self, step: int):
         memory = pages_facts.read_memory(self.serving, step)
@@ -54,7 +54,8 @@ class ServingFrames:
             return pages_facts.describe_memory(self._memory(step)[0])
         if view == "pass":
             return pass_facts.describe_pass(self._pass(step)[0])
-        return f"step {step} of {schedule_facts.describe_schedule(self._schedule, 'step')}"
+        whole = schedule_facts.describe_schedule(self._schedule, "step")
+        return f"{schedule_facts.describe_step(self._schedule, step)}. All steps: {whole}"
 
     def picture(self, view: str, step: int) -> Picture:
         """A frame with its sentence."""
@@ -64,7 +65,7 @@ class ServingFrames:
             elif view == "pass":
                 figure = one_pass.make_figure(*self._pass(step), self.rooms[view])
             else:
-                title = f"Step {step} of {len(self.serving)}: who is fed, and who waits"
+                title = f"Step {step}: who is fed, and who waits"
                 figure = schedule.make_figure(self._schedule, title, "step", step)
         return Picture(figure, self.sentence(view, step))
 

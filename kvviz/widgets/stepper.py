@@ -8,15 +8,11 @@ from pathlib import Path
 
 import traitlets
 
-from kvviz.drawing import figures, picture
 from kvviz.recording.run import Run
 from kvviz.widgets import page, placed, pointing
 from kvviz.widgets import stepper_checks as checks
 from kvviz.widgets.frames import Frames
 from kvviz.widgets.serving_stepper import ServingStepper, is_serving, make_stepper
-
-STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the first of these that fits
-STRIP_COLUMNS = 70  # columns that fit into its width
 
 
 class Stepper(placed.Placed):
@@ -178,27 +174,11 @@ class Stepper(placed.Placed):
     def _repr_mimebundle_(self, **kwargs):
         live, metadata = super()._repr_mimebundle_(**kwargs)
         try:
-            still, of_still = self._draw_strip()._repr_mimebundle_()
+            still, of_still = self._frames.draw_strip(*self._key)._repr_mimebundle_()
         except Exception as error:  # the widget still shows the steps that can be drawn
             return {**live, "text/plain": f"{type(error).__name__}: {error}"}, metadata
         still["text/html"] += page.RUN_IT
         return {**still, **live, "text/plain": self.sentence}, {**of_still, **metadata}
-
-    def _draw_strip(self) -> picture.Picture:
-        """The steps around this one, from both runs if there are two."""
-        for many in STRIP:
-            first = max(0, min(self.step - many // 2, self._steps - many))
-            steps = range(first, min(first + many, self._steps))
-            if many * self.runs[self.cached][steps[-1]].visible <= STRIP_COLUMNS:
-                break
-        return figures.draw_filmstrip(
-            self.runs.get(True, self.runs[self.cached]),
-            uncached=self.runs[False] if len(self.runs) > 1 else None,
-            steps=steps,
-            layer=self.layer,
-            head=self.head,
-            sequence=self._frames.sequence,
-        )
 
 
 def stepper(
@@ -229,6 +209,8 @@ def stepper(
     >>> walk = kv.stepper(run, uncached=uncached, step=2, layer=1)
     >>> walk.head, walk.cached
     (0, True)
+    >>> kv.stepper(served, view="schedule", step=1)
+    step 1: req_0 is fed 1 row, token out; req_1 is fed 1 row, token out. All steps: req_0: 6, ...
     """
     if is_serving(run) and uncached is None:
         return make_stepper(run, step=step, view=view or "pages", layer=layer, head=head)
