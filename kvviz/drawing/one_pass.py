@@ -13,7 +13,7 @@ from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.names import spread_out
 from kvviz.drawing.pass_facts import Pass, Run
 from kvviz.drawing.picture import Picture
-from kvviz.drawing.requests import CHIP, draw_chip, draw_name, make_pattern
+from kvviz.drawing.requests import CHIP, draw_chip, draw_name, make_bands, make_pattern
 
 SIDE, TITLE, ABOVE, EDGE, GAP = 16, 62, 46, 13, 9  # pixels
 ACROSS, DOWN, LARGEST = 640, 460, 18  # pixels: the square at most; a cell at most
@@ -135,15 +135,15 @@ def _paint_keys(ax: Axes, one: Pass, plan: _Plan) -> None:
     """Draw a cell for each column over the square, in the colours of all that have it."""
     top = plan.top - GAP - EDGE
     for run in one.runs:
-        band, new = EDGE / len(run.looks), one.new[run.start : run.end]
+        new = one.new[run.start : run.end]
         for state, here in (("new", new), ("read", ~new)):
             columns = run.start + np.flatnonzero(here)
-            for n, look in enumerate(run.looks):
+            x, inset = plan.left + plan.wide * columns, 0.5 if plan.wide >= 6 else 0
+            bands = make_bands(x + inset, top, plan.wide - 2 * inset, EDGE, len(run.looks))
+            for n, (look, (_, y, _, band)) in enumerate(zip(run.looks, bands, strict=True)):
                 if not len(columns):
                     continue
-                x, y = plan.left + plan.wide * columns, top + band * n
                 fill = style.fill_request(look.color, state == "new")
-                inset = 0.5 if plan.wide >= 6 else 0
                 corners = make_boxes(x + inset, y, plan.wide - 2 * inset, band)
                 role = "keys" if n == 0 else f"keys:{n}"
                 add(ax, [Cells(role, state, columns.tolist(), corners, facecolors=fill)])

@@ -13,7 +13,7 @@ from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.pages_facts import Memory
 from kvviz.drawing.picture import Picture
-from kvviz.drawing.requests import CHIP, draw_chip, draw_name, make_pattern
+from kvviz.drawing.requests import CHIP, draw_chip, draw_name, make_bands, make_pattern
 
 SIDE, WIDTH = 16, 880  # pixels: the margins; how wide a picture gets
 TITLE, HEAD, LINE = 46, 40, 25  # pixels: over the tables; their heads; a line of them
@@ -140,9 +140,9 @@ def _paint_entries(ax: Axes, line, first: float, y: float, wide: float) -> None:
             continue
         box = first + wide * k + 2, y - LINE / 2 + 2, wide - 4, LINE - 4
         state = "new" if entry.new else "read"
-        band = box[3] / len(entry.looks)
-        for n, look in enumerate(entry.looks):
-            corners = make_boxes(box[0], box[1] + band * n, box[2], band)
+        bands = make_bands(*box, len(entry.looks), line=0)  # a line would cross the number
+        for look, band in zip(entry.looks, bands, strict=True):
+            corners = make_boxes(*band)
             fill = style.fill_request(look.color, entry.new)
             place = (line.look.name, k, entry.page, look.name)
             add(ax, [Cells("entry", state, [place], corners, facecolors=fill)])
@@ -191,15 +191,14 @@ def _paint_cells(ax: Axes, state: str, spots: list, at, looks) -> None:
         corners = make_boxes(x, y, cell, cell, inset)
         add(ax, [Cells("page", "cached", spots, corners, facecolors=style.KEPT)])
         return
-    band = (cell - 2 * inset) / len(looks)
-    for n, look in enumerate(looks):
-        down = y + inset + band * n
+    bands = make_bands(x + inset, y + inset, cell - 2 * inset, cell - 2 * inset, len(looks))
+    for n, (look, (_, down, wide, high)) in enumerate(zip(looks, bands, strict=True)):
         fill = style.fill_request(look.color, state == "new")
-        corners = make_boxes(x + inset, down, cell - 2 * inset, band)
+        corners = make_boxes(x + inset, down, wide, high)
         role = "page" if n == 0 else f"page:{n}"
         add(ax, [Cells(role, state, spots, corners, facecolors=fill)])
         color = style.PAPER if state == "new" else look.color
-        add(ax, make_pattern(look, x + cell / 2, down + band / 2, cell, band, color=color))
+        add(ax, make_pattern(look, x + cell / 2, down + high / 2, cell, high, color=color))
 
 
 def _paint_unused(ax: Axes, page: int, state: str, at, plan: _Plan) -> None:

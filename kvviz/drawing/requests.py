@@ -22,6 +22,7 @@ from kvviz.drawing.names import shorten
 
 CHIP = 16  # pixels
 SMALL = 7  # pixels; smaller cells get no pattern
+LINE = 1  # pixels between a shared cell's bands
 
 
 def _bar(x0: float, y0: float, x1: float, y1: float) -> list[tuple[float, float]]:
@@ -130,6 +131,12 @@ def draw_name(ax: Axes, x: float, y: float, look: Look) -> float:
     draw_chip(ax, x, y, look)
     write(ax, x + CHIP + 6, y, look.name, bold=True, gid=f"name:{look.name}")
     return x + CHIP + 6 + measure_names([look.name])
+
+
+def make_bands(x, y, width, height, n: int, line: float = LINE) -> list[tuple]:
+    """A shared cell's `n` bands, one above the other with a line between: (x, y, width, height)."""
+    high = (height - line * (n - 1)) / n
+    return [(x, y + (high + line) * i, width, high) for i in range(n)]
 
 
 def make_pattern(look: Look, x, y, width, height, *, color: str) -> list[PathCollection]:

@@ -63,7 +63,8 @@ def draw_box(ax: Axes, state: str, x: float, y: float, fill, *, edge=None, hatch
     if state == "ink":
         boxes = make_boxes(x + INK / n * np.arange(n), y, INK / n, HIGH)
     else:
-        boxes = make_boxes(x, y + HIGH / n * np.arange(n), WIDE, HIGH / n)
+        high = (HIGH - (n - 1)) / n  # a line of one pixel between bands
+        boxes = make_boxes(x, y + (high + 1) * np.arange(n), WIDE, high)
     looks = {"edgecolors": edge, "linewidths": 0.8} if edge else {"linewidths": 0}
     looks |= {"hatch": marks.HATCH} if hatch else {}
     add(ax, [PolyCollection(boxes, facecolors=fill, gid=f"swatch:{state}", **looks)])
