@@ -109,8 +109,9 @@ def pytest_make_collect_report(collector):
 
 @pytest.fixture(scope="session")
 def examples():
-    """What docstring examples start from: a small random model, a prompt and two runs."""
+    """What docstring examples start from: a small random model, a prompt and three runs."""
     import torch
+    from transformers import ContinuousBatchingConfig
 
     import kvviz as kv
     from tests import small
@@ -121,7 +122,14 @@ def examples():
         model.generate(ids, max_new_tokens=5, do_sample=False, use_cache=False)
     with kv.record(model) as run:
         model.generate(ids, max_new_tokens=5, do_sample=False)
-    return {"kv": kv, "torch": torch, "model": model, "ids": ids, "run": run, "uncached": uncached}
+    pages, prompt = ContinuousBatchingConfig(page_size=4, num_blocks=9), ids[0].tolist()
+    with kv.record_serving(model) as served:
+        model.generate_batch(
+            [prompt, prompt[:3]], continuous_batching_config=pages, max_new_tokens=3,
+            progress_bar=False,
+        )  # fmt: skip
+    runs = {"run": run, "uncached": uncached, "served": served}
+    return {"kv": kv, "torch": torch, "model": model, "ids": ids, **runs}
 
 
 @pytest.fixture(autouse=True)

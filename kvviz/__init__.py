@@ -1,7 +1,8 @@
 """Learn the KV cache from your own runs: record a loop, draw it, count it, check it.
 
 The examples in docstrings start from `import torch, kvviz as kv`; `model`, a small random decoder;
-`ids`, a prompt of six tokens; and two recordings of five steps, `run` with a cache and `uncached`.
+`ids`, a prompt of six tokens; two recordings of five steps, `run` with a cache and `uncached`; and
+`served`, a recording of a serving engine with two requests.
 
 Importing this package loads neither torch nor transformers: each name is loaded on first use. If
 torch isn't loaded yet, its threads are told to sleep while they wait: see `kvviz.threads`.
@@ -26,9 +27,13 @@ _HOME = {
     "load_text": "texts",
     "check_setup": "setup_check",
     "record": "recording.recorder",
+    "record_serving": "recording.serving",
     "Run": "recording.run",
     "Step": "recording.step",
     "Square": "recording.square",
+    "ServingRun": "recording.serving_run",
+    "ServingStep": "recording.serving_step",
+    "ServingRequest": "recording.serving_step",
     "check": "checking.loop",
     "check_cache": "checking.cache",
     "logit_gap": "checking.cache",
@@ -53,6 +58,10 @@ _HOME = {
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",
+    "draw_pages": "drawing.pages",
+    "draw_schedule": "drawing.schedule",
+    "draw_pass": "drawing.one_pass",
+    "draw_waste": "drawing.waste",
     "stepper": "widgets.stepper",
     "memory_panel": "widgets.memory_panel",
     "animate": "widgets.animation",
