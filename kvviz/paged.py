@@ -25,9 +25,8 @@ class PagePool:
     `pages` is (n_pages, layers, 2, B, G, page_size, D), made by the first write; None before.
 
     >>> pool = PagePool(n_pages=4, page_size=16)
-    >>> page = pool.take()
-    >>> pool.owners, pool.free
-    ([1, 0, 0, 0], [1, 2, 3])
+    >>> pool.take(2), pool.owners, pool.free
+    ([0, 1], [1, 1, 0, 0], [2, 3])
     """
 
     def __init__(self, n_pages: int = 64, page_size: int = 16):
@@ -44,26 +43,28 @@ class PagePool:
         """
         return [page for page, owners in enumerate(self.owners) if owners == 0]
 
-    def take(self) -> int:
-        """Give out the first free page, to one owner.
+    def take(self, n: int) -> list[int]:
+        """Give out the first `n` free pages, each to one owner.
 
         Raises:
-            RuntimeError: no page is free.
+            RuntimeError: fewer are free; none is given out then.
 
-        >>> pool = PagePool(n_pages=2)
-        >>> pool.take(), pool.take()
-        (0, 1)
+        >>> PagePool(n_pages=2).take(3)
+        Traceback (most recent call last):
+        RuntimeError: no room: this takes 3 more pages, and 2 of 2 are free
         """
-        self.check_room(1)
-        page = self.free[0]
-        self.owners[page] = 1
-        return page
+        if n > len(free := self.free):
+            has = f"{len(free)} of {len(self.owners)} {'is' if len(free) == 1 else 'are'} free"
+            raise RuntimeError(f"no room: this takes {pluralize(n, 'more page')}, and {has}")
+        for page in free[:n]:
+            self.owners[page] = 1
+        return free[:n]
 
     def share(self, page: int) -> None:
         """Count one more owner.
 
         >>> pool = PagePool(n_pages=1)
-        >>> pool.share(pool.take())
+        >>> pool.share(pool.take(1)[0])
         >>> pool.owners
         [2]
         """
@@ -73,39 +74,11 @@ class PagePool:
         """Count one owner less; without any, the page is free, whatever is still written there.
 
         >>> pool = PagePool(n_pages=1)
-        >>> pool.give_back(pool.take())
+        >>> pool.give_back(pool.take(1)[0])
         >>> pool.free
         [0]
         """
         self.owners[page] -= 1
-
-    def copy(self, page: int) -> int:
-        """Swap a shared page for a copy that has one owner: copy on write.
-
-        >>> pool = PagePool(n_pages=2)
-        >>> PagedKVCache(1, pool=pool).update(0, KVEntry(*torch.ones(2, 1, 2, 6, 14)))
-        >>> pool.share(0)
-        >>> pool.copy(0), pool.owners
-        (1, [1, 1])
-        """
-        new = self.take()
-        self.pages[new] = self.pages[page]
-        self.give_back(page)
-        return new
-
-    def check_room(self, n_pages: int) -> None:
-        """Raise an error unless so many pages are free.
-
-        Raises:
-            RuntimeError: fewer are.
-
-        >>> PagePool(n_pages=2).check_room(3)
-        Traceback (most recent call last):
-        RuntimeError: no room: this takes 3 pages, and 2 of 2 are free
-        """
-        if n_pages > (n_free := len(self.free)):
-            has = f"{n_free} of {len(self.owners)} {'is' if n_free == 1 else 'are'} free"
-            raise RuntimeError(f"no room: this takes {pluralize(n_pages, 'page')}, and {has}")
 
     def fit(self, n_layers: int, columns: Tensor) -> None:
         """Make the pages, as wide as these columns (2, B, G, tokens, D); or see that they fit.
@@ -200,7 +173,7 @@ class PagedKVCache(KVCache):
         self._fill[layer] = end
 
     def make_room(self, held: int, end: int) -> None:
-        """Own each page that positions held to end - 1 are written to, and no other table.
+        """Own each page that positions held to end - 1 are written to, and be the only owner.
 
         >>> cache = PagedKVCache(1, page_size=4)
         >>> cache.make_room(0, 6)
@@ -208,13 +181,14 @@ class PagedKVCache(KVCache):
         [0, 1]
         """
         size, pool = self.pool.page_size, self.pool
-        written = range(held // size, ceil(end / size))  # which pages of the table
-        shared = [n for n in written if n < len(self.table) and pool.owners[self.table[n]] > 1]
-        n_more = max(0, ceil(end / size) - len(self.table))
-        pool.check_room(len(shared) + n_more)
-        for n in shared:
-            self.table[n] = pool.copy(self.table[n])
-        self.table += [pool.take() for _ in range(n_more)]
+        written = range(held // size, min(ceil(end / size), len(self.table)))  # of those it has
+        shared = [n for n in written if pool.owners[self.table[n]] > 1]
+        taken = pool.take(len(shared) + max(0, ceil(end / size) - len(self.table)))
+        for n in shared:  # copy on write
+            page, self.table[n] = self.table[n], taken.pop(0)
+            pool.pages[self.table[n]] = pool.pages[page]
+            pool.give_back(page)
+        self.table += taken
 
     def fork(self, tokens: int | None = None) -> PagedKVCache:
         """A second cache that begins with the same tokens, in the same pages: nothing is copied.
