@@ -42,6 +42,13 @@ class EngineLog(logging.Filter):
         if self.error is None:
             self.error = error
 
+    def raise_noted(self):
+        """Raise that error, if there was one, in the thread that calls this."""
+        if self.error is not None:
+            self.error.__suppress_context__ = True  # what the block made of it says less
+            # Without the frames of the engine's thread, which would keep its whole cache.
+            raise self.error.with_traceback(None)
+
 
 def _ends_loop(record) -> bool:
     """Whether this is the error that the engine's loop ended with: it came out of its target."""
@@ -60,7 +67,8 @@ def explain(error: BaseException, manager) -> BaseException:
         if too_large := _list_too_large(states, scheduler.cache):
             return RuntimeError(_say_too_large(too_large, scheduler.cache))
     kind = type(error).__name__
-    wrapped = RuntimeError(f"the engine ended in its own thread with {kind}: {error}")
+    name = type(manager.model).__name__
+    wrapped = RuntimeError(f"the engine of {name} ended in its own thread with {kind}: {error}")
     wrapped.__cause__ = error
     return wrapped
 

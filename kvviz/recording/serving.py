@@ -111,11 +111,7 @@ class _ServingRecorder:
         except Exception:
             if self.log.error is None:
                 raise
-        if self.log.error is not None:
-            error = self.log.error
-            error.__suppress_context__ = True  # what the block made of it says less
-            # Without the frames of the engine's thread, which would keep its whole cache.
-            raise error.with_traceback(None)
+        self.log.raise_noted()
 
     # -- hooks, called in the engine's thread ----------------------------------------------------
 
