@@ -104,7 +104,8 @@ def _say_too_large(too_large, cache):
     if len(too_large) > _NAMES:
         shown.append(f"{len(too_large) - _NAMES} more don't fit either")
     blocks = max(needed for *_, needed in too_large)
+    also = ", and layers with a window take more" if len(cache.cache_allocators) > 1 else ""
     return (
-        f"the engine has room for {pluralize(cache.num_blocks, 'page')}, which is too little for "
-        f"{pluralize(len(too_large), 'request')}: {join(shown)}. Set num_blocks={blocks} or more"
+        f"num_blocks={cache.num_blocks} is too little for {pluralize(len(too_large), 'request')}: "
+        f"{join(shown)}{also}. Set num_blocks={blocks} or more"
     )
