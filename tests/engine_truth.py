@@ -116,6 +116,7 @@ def _count_cells(given, fed, allocator):
 def check_steps(run, truth):
     """Every field of every recorded step against what the engine knew."""
     assert len(run) == len(truth.passes)
+    had_pages = {}
     for step, known in zip(run, truth.passes, strict=True):
         assert [(each.name, each.rows) for each in step.requests] == known["fed"]
         assert [each.phase != "chunk" for each in step.requests] == known["new"]
@@ -129,7 +130,10 @@ def check_steps(run, truth):
         assert (len(step.free), step.n_pages) == (known["n_free"], known["n_pages"])
         assert step.page_size == known["page_size"]
         assert [*step.waiting] == known["waiting"]
-        assert sorted(step.preempted) == sorted(known["put_back"])
+        # One that is given a shared beginning and put back before the pass never had pages in one.
+        put_back = [name for name in known["put_back"] if name in had_pages]
+        assert sorted(step.preempted) == sorted(put_back)
+        had_pages = known["tables"]
         assert sorted(step.finished) == sorted(known["finished"])
         assert [row.token_id for row in step.list_rows()] == known["ids"]
         for each in step.requests:
@@ -142,21 +146,18 @@ def check_steps(run, truth):
         assert not {*groups} & {*step.reserved}
 
 
-class Alone:
-    """What each request writes alone, computed once."""
+@torch.no_grad()
+def check_text(model, prompt, tokens):
+    """Each token is the one that the model prefers, alone and without a cache.
 
-    def __init__(self, model):
-        self.model, self.known = model, {}
-
-    def write(self, prompt, n_new):
-        key = tuple(prompt)
-        if len(self.known.get(key, ())) < n_new:
-            ids = small.cached_loop(self.model, torch.tensor([prompt]), n_new)
-            self.known[key] = ids[0, len(prompt) :].tolist()
-        return self.known[key][:n_new]
+    Of two that differ by rounding only, either may come out.
+    """
+    logits = model(torch.tensor([prompt + tokens]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    chosen = logits.gather(1, torch.tensor(tokens)[:, None])[:, 0]
+    assert bool((logits.amax(-1) - chosen < 1e-4).all()), (tokens, logits.argmax(-1).tolist())
 
 
-def serve_randomly(model, alone, seed, keep=()):
+def serve_randomly(model, seed):
     """One random schedule, recorded and compared; returns (run, whether there was room for all)."""
     chance = random.Random(seed)
     size, n_new = chance.choice([4, 8, 16]), chance.randint(1, 12)
@@ -187,7 +188,7 @@ def serve_randomly(model, alone, seed, keep=()):
     run = outputs = None
     with watch_engine(arrive) as truth:
         try:
-            with record_serving(model, keep=keep) as run:
+            with record_serving(model) as run:
                 outputs = _serve(model, prompts, later, configs, sequences, arrived)
         except RuntimeError as error:
             assert "num_blocks=" in str(error)
@@ -197,7 +198,8 @@ def serve_randomly(model, alone, seed, keep=()):
     assert len(outputs) == sequences * len(arrived)
     for name, tokens in outputs.items():
         prompt = prompts[name.partition("__")[0]]
-        assert tokens == alone.write(prompt, n_new), name
+        assert len(tokens) == n_new
+        check_text(model, prompt, tokens)
         served = run.find_request(name)
         assert (served.finished, [*served.new_ids]) == (True, tokens)
         assert [*served.prompt_ids] == prompt

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import small
 import torch
-from engine_truth import Alone, configure, serve_randomly
+from engine_truth import configure, serve_randomly
 
 import kvviz as kv
 from kvviz.recording import serving_storage
@@ -33,11 +33,6 @@ def models():
 @pytest.fixture(scope="module")
 def llama(models):
     return models["llama"]
-
-
-@pytest.fixture(scope="module")
-def alone(models):
-    return {name: Alone(model) for name, model in models.items()}
 
 
 def prompt(n_tokens, seed=0):
@@ -72,12 +67,12 @@ def _clean(models):
 
 
 @pytest.fixture(scope="module")
-def schedules(models, alone):
+def schedules(models):
     """Random schedules, each checked against the engine's state at every step."""
     runs = []
     for seed in range(SCHEDULES):
         name = [*MODELS][seed % 2]
-        runs.append(serve_randomly(models[name], alone[name], seed))
+        runs.append(serve_randomly(models[name], seed))
     return runs
 
 

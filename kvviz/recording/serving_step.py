@@ -86,7 +86,8 @@ class ServingStep:
         reserved: pages that the engine sets aside for padding, and that no request is ever given.
         lent: pages whose memory the layers with a window use now.
         waiting: names of the requests that have come and have no pages, the next one first.
-        preempted: those of them that had pages in the step before: they were put back.
+        preempted: those of them that had pages in the step before: they were put back, and all
+            that they held will be fed again.
         finished: names of the requests that have ended since the step before.
         windows: layer -> window, of the layers that have one.
         attention: layer -> (H, rows, columns) float32, of the layers kept; None if none were.
