@@ -174,7 +174,14 @@ def serve_randomly(model, seed):
     later = {name: chance.randint(0, 12) for name in prompts if chance.random() < 0.5}
     later.pop("r0", None)  # somebody has to be there first
     sequences = 2 if chance.random() < 0.3 else 1
-    configs = configure(n_new, page_size=size, num_blocks=max(1, n_pages), max_batch_tokens=n_batch)
+    configs = configure(
+        n_new,
+        page_size=size,
+        num_blocks=max(1, n_pages),
+        max_batch_tokens=n_batch,
+        scheduler_type=chance.choice(["fifo", "fifo", "prefill_first"]),
+        allow_block_sharing=chance.random() < 0.8,
+    )
     configs["generation_config"].num_return_sequences = sequences
 
     arrived = []

@@ -30,6 +30,14 @@ def models():
     return {name: build() for name, build in MODELS.items()}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _little_garbage():
+    """Each engine collects garbage when it ends: it needn't go through what was there before."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="module")
 def llama(models):
     return models["llama"]

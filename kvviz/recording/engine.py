@@ -94,13 +94,14 @@ def check_engine(model, given: dict, processor):
         refuse(
             model,
             "its engine pads its passes, for CUDA graphs or torch.compile: set use_cuda_graph=False"
-            " and default_compile_level=0 in the ContinuousBatchingConfig",
+            " and default_compile_level=0, or auto_switch_to_flash=False, in its "
+            "ContinuousBatchingConfig",
         )
     if processor.use_async_batching or given.get("block_table") is not None:
         refuse(
             model,
             "its engine runs ahead of its results, or lets the kernel find the pages: set "
-            "use_async_batching=False and max_blocks_per_request=0 in the ContinuousBatchingConfig",
+            "use_async_batching=False and max_blocks_per_request=0 in its ContinuousBatchingConfig",
         )
 
 

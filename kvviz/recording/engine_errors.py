@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
@@ -61,10 +62,11 @@ def _ends_loop(record) -> bool:
 
 def explain(error: BaseException, manager) -> BaseException:
     """What an engine ended with, as one error for whoever started it."""
-    scheduler = getattr(manager.batch_processor, "scheduler", None)
-    if scheduler is not None and _is_its_own(error):
+    # This runs while the engine handles that error, and nothing else may go wrong there.
+    with contextlib.suppress(Exception):
+        scheduler = manager.batch_processor.scheduler
         states = [*scheduler.active_requests.values(), *scheduler.waiting_requests.values()]
-        if too_large := _list_too_large(states, scheduler.cache):
+        if _is_its_own(error) and (too_large := _list_too_large(states, scheduler.cache)):
             return RuntimeError(_say_too_large(too_large, scheduler.cache))
     kind = type(error).__name__
     name = type(manager.model).__name__

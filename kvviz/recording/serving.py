@@ -216,6 +216,7 @@ def _check_model(model):
 def _check_keep(keep) -> bool:
     """Whether attention is kept."""
     names = (keep,) if isinstance(keep, str) else keep
-    if not isinstance(names, (list, tuple, set, frozenset)) or {*names} - {"attention"}:
+    listed = isinstance(names, list | tuple | set | frozenset)
+    if not listed or not all(isinstance(name, str) and name == "attention" for name in names):
         raise ValueError(f"keep takes ('attention',) or (), but got {describe(keep)}")
     return bool(names)

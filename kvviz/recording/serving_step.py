@@ -91,6 +91,9 @@ class ServingStep:
         finished: names of the requests that have ended since the step before.
         windows: layer -> window, of the layers that have one.
         attention: layer -> (H, rows, columns) float32, of the layers kept; None if none were.
+
+    >>> served[1]
+    step 1: 6 rows: req_1 1 (decode), req_0 5 (prefill); 4 of 16 pages owned
     """
 
     index: int
@@ -128,6 +131,9 @@ class ServingStep:
 
         Raises:
             ValueError: no such request holds pages.
+
+        >>> served[1].request("req_0").held
+        6
         """
         found = {each.name: each for each in self.holding}
         if name not in found:
@@ -141,7 +147,11 @@ class ServingStep:
 
     @property
     def shared(self) -> dict[int, tuple[str, ...]]:
-        """Pages that several requests have, and who."""
+        """Pages that several requests have, and who.
+
+        >>> list(served[2].shared.values())
+        [('req_1', 'req_0')]
+        """
         return {page: names for page, names in self.owners.items() if len(names) > 1}
 
     @property
@@ -156,7 +166,11 @@ class ServingStep:
 
     @property
     def wasted_cells(self) -> int:
-        """Cells of these that are empty."""
+        """Cells of these that are empty.
+
+        >>> served[1].allocated_cells, served[1].held_cells, served[1].wasted_cells
+        (16, 14, 2)
+        """
         return self.allocated_cells - self.held_cells
 
     def count_bytes(self) -> int:
@@ -173,7 +187,11 @@ class ServingStep:
         return sum(each.rows for each in self.requests)
 
     def list_rows(self) -> tuple[ServingRow, ...]:
-        """What each row is, in the order of the pass."""
+        """What each row is, in the order of the pass.
+
+        >>> served[2].list_rows()[1]
+        ServingRow(request='req_0', position=6, token_id=91)
+        """
         return tuple(
             ServingRow(each.name, position, token)
             for each in self.requests
@@ -184,6 +202,10 @@ class ServingStep:
         """What each column is, in the order of `attention[layer]`: a block for each request.
 
         A layer with a window reads the last positions only. None stands for any layer without.
+
+        >>> column = served[2].list_columns()[0]
+        >>> column.position, column.cell, column.requests
+        (0, 0, ('req_1', 'req_0'))
         """
         window = self.windows.get(layer)
         columns = []
@@ -202,6 +224,9 @@ class ServingStep:
 
         A row sees the columns of its own request up to its own position, and in a layer with a
         window only the last ones of these.
+
+        >>> served[2].find_visible().sum(axis=1)
+        array([9, 7])
         """
         rows, columns = self.list_rows(), self.list_columns(layer)
         names = {name: n for n, name in enumerate(each.name for each in self.requests)}
