@@ -34,7 +34,7 @@ def serve(model, prompts, n_new: int, **sizes):
 
 
 def compare_cost(rounds: int, n_new: int) -> bool:
-    """Time the default model's engine, plain and recorded."""
+    """Processor time of the default model's engine, plain and recorded, in turn."""
     model, tokenizer = kv.load_model()
     prompts = [tokenizer(text).input_ids for text in PROMPTS]
 
@@ -42,11 +42,16 @@ def compare_cost(rounds: int, n_new: int) -> bool:
         with kv.record_serving(model, tokenizer):
             serve(model, prompts, n_new, max_batch_tokens=16)
 
-    calls = {
-        "the engine": lambda: serve(model, prompts, n_new, max_batch_tokens=16),
-        "recorded, counts only": recorded,
-    }
-    times = kv.timing.compare(calls, rounds=rounds)
+    def plain():
+        serve(model, prompts, n_new, max_batch_tokens=16)
+
+    taken = {"the engine": [], "recorded, counts only": []}
+    for warm in (True, *[False] * rounds):
+        for name, call in zip(taken, (plain, recorded), strict=True):
+            start = time.process_time()  # the engine's thread counts too; other programs don't
+            call()
+            taken[name] += [] if warm else [time.process_time() - start]
+    times = kv.timing.Comparison(taken)
     cost = times.ratio("recorded, counts only")
     print(times, f"counts only: {cost:.3f}, at most 1.05", sep="\n")
     return cost <= 1.05

@@ -213,6 +213,20 @@ def test_a_tokenizer_gives_the_texts(llama):
     assert run.label(5) == "f"
 
 
+def test_a_prompt_answered_twice_shares_its_full_pages_and_copies_the_last(llama, tmp_path):
+    configs = configure(3, page_size=4)
+    configs["generation_config"].num_return_sequences = 2
+    with record_serving(llama) as run:
+        llama.generate_batch([prompt(11), prompt(1, seed=1)], **configs)
+    parent, child = (run[1].request(name) for name in ("req_0", "req_0__child#0"))
+    assert (parent.phase, child.phase, child.held_before) == ("prefill", "prefill", 10)
+    assert parent.pages[:2] == child.pages[:2] and parent.pages[2] != child.pages[2]
+    (one,) = run[0].idle  # nothing of a prompt of one token is fed before it is forked
+    assert (one.rows, one.held, len(one.pages), run[0].fill[one.pages[0]]) == (0, 0, 1, 0)
+    loaded = ServingRun.load(run.save(tmp_path / "twice.npz"))
+    assert loaded.requests == run.requests and len(run.requests) == 4
+
+
 # -- the square of a pass --------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ Source: transformers 5.24, `generation/continuous_batching`: `cache.py`, `cache_
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from typing import NamedTuple
 
@@ -117,7 +118,9 @@ def read_requests(given: dict, scheduler) -> tuple[list[ServingRequest], list[Se
     for name, pages in table.items():
         writers |= {(page, number): name for number, page in enumerate(pages)}
     fed = []
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in itertools.pairwise(starts):
+        if start == end:  # it is in the pass without a row: a prompt of one token, to be forked
+            continue
         first, last = positions[start], positions[end - 1]
         name = writers[written[end - 1] // allocator.block_physical_stride, last // size]
         fed.append(

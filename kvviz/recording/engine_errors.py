@@ -47,8 +47,10 @@ class EngineLog(logging.Filter):
         """Raise that error, if there was one, in the thread that calls this."""
         if self.error is not None:
             self.error.__suppress_context__ = True  # what the block made of it says less
-            # Without the frames of the engine's thread, which would keep its whole cache.
-            raise self.error.with_traceback(None)
+            if isinstance(self.error, ValueError | MemoryError | RuntimeError):  # it says enough
+                # Without the frames of the engine's thread, which would keep its whole cache.
+                self.error.__traceback__ = None
+            raise self.error
 
 
 def _ends_loop(record) -> bool:

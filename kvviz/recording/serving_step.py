@@ -76,7 +76,8 @@ class ServingStep:
         index: its number in the recording.
         engine: which of the engines started in the recording made this pass.
         requests: those fed, in the order of the pass's rows.
-        idle: those that keep their pages and were fed nothing in this pass.
+        idle: those that keep their pages and were fed nothing in this pass. With several answers
+            to a prompt of one token, the engine gives it a page first, and feeds it once for each.
         page_size: tokens that a page has cells for.
         n_pages: pages that requests may use: each is owned, cached, free or lent.
         owners: page -> names of the requests that have it in their page table.
