@@ -56,7 +56,7 @@ def test_no_false_alarm(n_kv_heads, dtype):
         first, every = list(SHAPES.values()).index(n_kv_heads), len(SHAPES)
     for which in range(first, len(PROMPTS), every):
         ids = PROMPTS[which]
-        name = SIX[(which // every) % len(SIX)]
+        name = SIX[(first + which // every) % len(SIX)]
         verdict = judge_cache(_right(n_kv_heads, dtype, which), *RIGHT[name])
         assert verdict.passed and len(verdict.findings) == 5, f"{name}, {ids}: {verdict}"
 
