@@ -82,6 +82,7 @@ def test_keys_may_be_kept_before_rotation_where_attend_rotates_them():
     assert verdict.passed and "keys are rotated when read" in verdict.headline
     assert findings(verdict)["keys and values"] is None
     assert all(findings(verdict)[name] for name in ("tokens", "logits", "chunks", "work"))
+    assert "never calls attend" not in " ".join(verdict.remarks)
 
 
 def test_what_was_tried_is_said():
