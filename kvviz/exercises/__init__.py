@@ -12,9 +12,12 @@ from kvviz.exercises.loops import describe, share_used
 from kvviz.exercises.positions import move
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.rounding import is_rounding
+from kvviz.exercises.scheduling import scheduler
 from kvviz.exercises.scoring import score_last_row
+from kvviz.exercises.serving import fits, positions_from_mask
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "edits", "fixed", "forward", "is_rounding", "move", "prediction"]
-__all__ += ["price", "repair", "reusable", "score_last_row", "share_used", "two_turns"]
+__all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "move"]
+__all__ += ["positions_from_mask", "prediction", "price", "repair", "reusable", "scheduler"]
+__all__ += ["score_last_row", "share_used", "two_turns"]
