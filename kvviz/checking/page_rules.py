@@ -15,15 +15,16 @@ def page_table_off_by_one(layer: LayerEvidence):
     """The first token of a page is taken for one of the page before it, or that one for it.
 
     A page that is in the table twice begins alike, with the first token of a page. So the last
-    step is asked, and must hold more than that token.
+    step is asked, and must hold more than that token, or several pages.
     """
     size, last = getattr(layer.step, "page_size", None), _go_to_last(layer)
     moved = _list_moved(last) if size else []
-    if not moved or moved[-1][1] == last.held - 1:
+    if not moved or (len(moved) == 1 and moved[0][1] == last.held - 1):
         return None
     if all(column % size == 0 and abs(token - column) == size for column, token in moved):
         column, token = moved[0]
-        says = f"column {column} holds position {token}, and pages are of {size}"
+        where = "further on" if token > column else "back"
+        says = f"column {column} holds position {token}, a page of {size} {where}"
         return layer.cause("page table off by one", says, column)
 
 
