@@ -8,6 +8,7 @@ from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.paging import shared_pages
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.rounding import is_rounding
 from kvviz.exercises.scheduling import scheduler
@@ -18,4 +19,4 @@ from kvviz.exercises.turns import two_turns
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
 __all__ += ["diagnose", "fixed", "forward", "is_rounding", "prediction", "price", "repair"]
 __all__ += ["reusable", "score_last_row", "share_used", "two_turns"]
-__all__ += ["fits", "positions_from_mask", "scheduler"]
+__all__ += ["fits", "positions_from_mask", "scheduler", "shared_pages"]
