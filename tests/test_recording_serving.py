@@ -432,6 +432,15 @@ def test_an_engine_that_runs_already_is_refused(llama):
                 pass
 
 
+def test_two_engines_at_a_time_are_refused(llama):
+    with pytest.raises(ValueError, match="two engines at a time"), record_serving(llama) as run:
+        with llama.continuous_batching_context_manager(**configure(2)) as manager:
+            manager.add_request(prompt(5))
+            manager.get_result(timeout=5)
+            serve(llama, [prompt(5)])
+    assert len(run) == 2
+
+
 def test_a_version_without_these_fields_is_refused_by_name(llama):
     def change(index, manager):
         del manager.batch_processor.cache.pool.num_reserved_sectors

@@ -32,10 +32,10 @@ def find_manager(thread=None):
     return owner if hasattr(owner, "batch_processor") and hasattr(owner, "model") else None
 
 
-def find_threads(model) -> list[threading.Thread]:
-    """The threads in which an engine serves this model."""
-    managers = {thread: find_manager(thread) for thread in threading.enumerate()}
-    return [thread for thread, each in managers.items() if each and each.model is model]
+def list_managers(model) -> list:
+    """The managers of the engines that serve this model now."""
+    managers = map(find_manager, threading.enumerate())
+    return [each for each in managers if each is not None and each.model is model]
 
 
 def check_kinds(model):
