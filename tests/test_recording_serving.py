@@ -193,12 +193,13 @@ def test_one_name_given_twice_is_two_requests(llama):
     assert all(each.finished and len(each.new_ids) == 3 for each in run.requests)
 
 
-def test_an_engine_left_running_serves_its_requests(llama):
+def test_an_engine_left_running_serves_its_requests(llama, capfd):
     with record_serving(llama) as run:
         manager = llama.init_continuous_batching(**configure(5))
-        manager.start()
         manager.add_request(prompt(7), request_id="sky")
+        manager.start()
     assert [each.finished for each in run.requests] == [True] and len(run) == 5
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_tokenizer_gives_the_texts(llama):

@@ -192,11 +192,11 @@ def _end_engines(model):
     try:
         yield
         for manager in engine.list_managers(model):
-            manager.stop(block=True)
+            engine.stop(manager)
         hard = False
     finally:
         for manager in engine.list_managers(model) if hard else ():
-            manager.stop(block=True, hard_stop=True)
+            engine.stop(manager, hard_stop=True)
 
 
 def _check_model(model):
