@@ -48,6 +48,7 @@ _HOME = {
     "draw_grid": "drawing.grid",
     "draw_heatmap": "drawing.heatmap",
     "draw_flow": "drawing.flow",
+    "draw_rotation": "drawing.rotation",
     "draw_numbers": "drawing.numbers",
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",

@@ -121,23 +121,41 @@ def _read_names(what: str, names, n: int) -> list[str] | None:
 
 
 def _read_marked(highlight, rows, shape) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    marked: tuple = ([], [], [])
-    for what, given in (("highlight", highlight), ("highlight_rows", rows)):
-        if isinstance(given, str) or not hasattr(given, "__iter__"):
-            raise ValueError(f"{what}: expected a list of numbers, but got {describe(given)}")
-        for each in given:
-            each = each.item() if hasattr(each, "item") and not np.ndim(each) else each
-            at = tuple(each) if what == "highlight" and isinstance(each, tuple | list) else (each,)
-            sizes = shape if len(at) == 2 else shape[:1] if what == "highlight_rows" else shape[1:]
-            if len(at) != len(sizes) or not all(map(is_whole, at)):
-                form = "a column's number, or a cell's (row, column)"
-                form = "a row's number" if what == "highlight_rows" else form
-                raise ValueError(f"{what}: expected {form}, but got {describe(each)}")
-            if not all(0 <= i < n for i, n in zip(at, sizes, strict=True)):
-                raise ValueError(f"{what}: {describe(each)} is outside {shape[0]} x {shape[1]}")
-            kind = 2 if len(at) == 2 else 0 if what == "highlight_rows" else 1
-            marked[kind].append(tuple(map(int, at)) if kind == 2 else int(at[0]))
-    return tuple(sorted(set(each)) for each in marked)
+    columns, cells = [], []
+    for each in _list_marked("highlight", highlight):
+        kind = cells if isinstance(each, tuple) and len(each) == 2 else columns
+        kind.append(_check_marked("highlight", each, shape))
+    rows = _list_marked("highlight_rows", rows)
+    rows = [_check_marked("highlight_rows", each, shape) for each in rows]
+    return tuple(sorted(set(each)) for each in (rows, columns, cells))
+
+
+def _list_marked(what: str, given) -> list:
+    """What is to be marked, with tensors and arrays as numbers or, of several, tuples."""
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise ValueError(f"{what}: expected a list of numbers, but got {describe(given)}")
+    return [
+        tuple(map(_to_plain, each)) if isinstance(each, tuple | list) else each
+        for each in map(_to_plain, given)
+    ]
+
+
+def _to_plain(value):
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _check_marked(what: str, each, shape):
+    """A number of a row or column, or a cell's (row, column), that is within `shape`."""
+    is_cell = what == "highlight" and isinstance(each, tuple)
+    sizes = shape if is_cell else shape[:1] if what == "highlight_rows" else shape[1:]
+    at = each if is_cell else (each,)
+    if len(at) != len(sizes) or not all(map(is_whole, at)):
+        form = "a column's number, or a cell's (row, column)"
+        form = "a row's number" if what == "highlight_rows" else form
+        raise ValueError(f"{what}: expected {form}, but got {describe(each)}")
+    if not all(0 <= i < n for i, n in zip(at, sizes, strict=True)):
+        raise ValueError(f"{what}: {describe(each)} is outside {shape[0]} x {shape[1]}")
+    return each
 
 
 # -- the sentence --------------------------------------------------------------------------------
