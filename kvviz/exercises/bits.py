@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from kvviz.arguments import describe
 from kvviz.checking.learner_code import is_unwritten
-from kvviz.exercises.answers import to_tensor
-from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_answer, with_hints
+from kvviz.exercises.answers import to_number
+from kvviz.exercises.bit_shift import AXES, BITS, GROUP, Rounded, call_quantise, measure_shift
+from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, with_hints
 from kvviz.exercises.leaderboard import Leaderboard
-from kvviz.forge import Forge, KVCache, KVEntry
 
-BITS, GROUP = 4, 64
 LINE_BYTES = 4  # of a scale and its zero point
 SHARE = 0.85  # of the shift to beat, which an answer has to reach
-AXES = {-2: "channel", -1: "token"}
 
 
 @with_hints(
@@ -38,26 +36,33 @@ def quantise(function, model, ids, *, to_beat: float) -> Feedback:
         ids: (1, n) int64, a text of over 64 tokens.
         to_beat: a shift in nats, that of a scale alone.
 
+    Raises:
+        ValueError: `ids` isn't one text of over 64 tokens, or `to_beat` isn't above 0.
+
     >>> def one_for_all(x, bits, axis):
     ...     scale = x.abs().max() / 7
     ...     return (x / scale).round(), scale, 0
-    >>> kv.exercises.quantise(one_for_all, model, ids, to_beat=0.11).message[:32]
-    'one scale for 22 lines: a single'
+    >>> kv.exercises.quantise(one_for_all, model, ids.repeat(1, 11), to_beat=0.11).message[:22]
+    'one scale for 22 lines'
     """
+    if ids.ndim != 2 or ids.shape[0] != 1 or ids.shape[1] <= GROUP:
+        raise ValueError(f"ids: expected (1, over {GROUP}), but got {tuple(ids.shape)}")
+    if not (level := to_number(to_beat)) or not 0 < level < float("inf"):
+        raise ValueError(f"to_beat: expected a number above 0, but got {describe(to_beat)}")
     if is_unwritten(function):
         return NOT_DONE
     tried = []
     for bits in (BITS, 8):
         for axis in AXES:
             x = _make_group(axis)
-            rounded, problem = _call(function, x, bits, axis)
+            rounded, problem = call_quantise(function, x, bits, axis)
             if problem:
                 return problem
             tried.append((rounded, x, bits, axis))
     for trial in tried:
         if problem := _find_flaw(*trial):
             return problem
-    shift = _measure_shift(function, model, ids)
+    shift = measure_shift(function, model, ids)
     if isinstance(shift, Feedback):
         return shift
     board = _get_board(model, to_beat)
@@ -67,17 +72,6 @@ def quantise(function, model, ids, *, to_beat: float) -> Feedback:
         return board.show(accept(f"{found}, at the same bytes"))
     wanted = f"expected at most {SHARE * to_beat:.3f}, and your shift is {shift:.3f}."
     return board.show(reject(f"{wanted} {_explain(tried)}"))
-
-
-class _Rounded(NamedTuple):
-    """What the learner's function returned, as tensors."""
-
-    whole: Tensor
-    scale: Tensor
-    zero: Tensor
-
-    def restore(self) -> Tensor:
-        return self.whole.double() * self.scale.double() + self.zero.double()
 
 
 def _make_group(axis: int) -> Tensor:
@@ -91,45 +85,10 @@ def _make_group(axis: int) -> Tensor:
     return (x if axis == -1 else x.T)[None, None].contiguous()
 
 
-def _call(function, x: Tensor, bits: int, axis: int):
-    """What `function` returns for x, as `_Rounded`, and None; or None and feedback."""
-    answer, problem = run_answer(function, x.clone(), bits, axis)
-    if problem is NOT_DONE:
-        return None, reject("your function returned nothing: return whole, scale, zero")
-    if problem:
-        return None, problem
-    if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
-        came = type(answer).__name__
-        return None, reject(f"expected three things, whole, scale and zero, but got a {came}")
-    answer = (*answer, torch.zeros((), dtype=torch.float16))[:3]  # a scale alone is fine, too
-    parts = [to_tensor(part) for part in answer]
-    for name, part in zip(_Rounded._fields, parts, strict=True):
-        if part is None or part.is_complex():
-            return None, reject(f"{name}: expected a tensor of numbers")
-        if not torch.isfinite(part.double()).all():
-            return None, reject(f"{name}: some numbers aren't finite. Is anything divided by 0?")
-    rounded = _Rounded(*parts)
-    if rounded.whole.shape != x.shape:
-        shapes = f"{tuple(x.shape)}, the shape of x, but got {tuple(rounded.whole.shape)}"
-        return None, reject(f"whole: expected {shapes}")
-    if (rounded.whole != rounded.whole.round()).any():
-        return None, reject("whole: expected whole numbers. Round after dividing by the scale.")
-    try:
-        fits = torch.broadcast_shapes(*(part.shape for part in rounded)) == x.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
-        shapes = f"{tuple(rounded.scale.shape)} and {tuple(rounded.zero.shape)}"
-        return None, reject(
-            f"scale and zero, {shapes}, don't fit x, {tuple(x.shape)}: keepdim=True keeps the axis"
-        )
-    return rounded, None
-
-
-def _find_flaw(rounded: _Rounded, x: Tensor, bits: int, axis: int) -> Feedback | None:
+def _find_flaw(rounded: Rounded, x: Tensor, bits: int, axis: int) -> Feedback | None:
     """What's wrong with an answer, whatever the loss says."""
     n_lines, line = x.numel() // x.shape[axis], AXES[axis]
-    shape = rounded.scale.expand(rounded.scale.shape or (1,)).shape
+    shape = (1,) * (x.ndim - rounded.scale.ndim) + tuple(rounded.scale.shape)
     if rounded.scale.numel() == 1:
         return reject(
             f"one scale for {n_lines} lines: a single large number spoils it for all of them. With "
@@ -159,7 +118,7 @@ def _find_flaw(rounded: _Rounded, x: Tensor, bits: int, axis: int) -> Feedback |
     return None
 
 
-def _say_far_off(rounded: _Rounded, x: Tensor, bits: int) -> str:
+def _say_far_off(rounded: Rounded, x: Tensor, bits: int) -> str:
     whole, scale, zero = (part.double() for part in rounded)
     if (((whole - zero) * scale - x).abs() <= scale.abs()).all():
         return "zero is added after the scale: whole * scale + zero, not (whole - zero) * scale"
@@ -191,9 +150,6 @@ def _explain(tried) -> str:
     return "Does the zero point lie at an end of the line's numbers, and the scale reach the other?"
 
 
-# -- the score -------------------------------------------------------------------------------------
-
-_exact: WeakKeyDictionary = WeakKeyDictionary()  # per model: {text: the losses as floats}
 _boards: WeakKeyDictionary = WeakKeyDictionary()  # per model: {to_beat: the leaderboard}
 
 
@@ -202,43 +158,3 @@ def _get_board(model, to_beat: float) -> Leaderboard:
     if level not in boards:
         boards[level] = Leaderboard("shift", digits=3, to_beat={"a scale alone": level})
     return boards[level]
-
-
-class _RoundedCache(KVCache):
-    """Every 64 tokens are rounded once, by the learner's function; the newest are floats."""
-
-    def __init__(self, n_layers: int, function):
-        super().__init__(n_layers)
-        self.function, self.problem, self.done = function, None, [0] * n_layers
-
-    def update(self, layer: int, entry: KVEntry) -> None:
-        start = self.done[layer]
-        while entry.keys.shape[2] - start >= GROUP and not self.problem:
-            entry = KVEntry(*map(self._round, entry, AXES, [start] * 2))
-            start += GROUP
-        self.done[layer] = start
-        super().update(layer, entry)
-
-    def _round(self, x: Tensor, axis: int, start: int) -> Tensor:
-        group = x[:, :, start : start + GROUP]
-        rounded, problem = _call(self.function, group, BITS, axis)
-        if problem:
-            self.problem = self.problem or problem
-            return x
-        return torch.cat([x[:, :, :start], rounded.restore().to(x), x[:, :, start + GROUP :]], 2)
-
-
-def _measure_shift(function, model, ids: Tensor) -> float | Feedback:
-    """How far a token's loss moves, on average; feedback if the function fails on the model."""
-    forge, known = Forge.from_pretrained(model), _exact.setdefault(model, {})
-    text, n_layers = tuple(ids.flatten().tolist()), len(forge.layers)
-    if text not in known:
-        known[text] = _measure_losses(forge, KVCache(n_layers), ids)
-    cache = _RoundedCache(n_layers, function)
-    losses = _measure_losses(forge, cache, ids)
-    return cache.problem or float((losses - known[text]).abs().mean())
-
-
-def _measure_losses(forge: Forge, cache: KVCache, ids: Tensor) -> Tensor:
-    logits = torch.cat([forge(chunk, cache) for chunk in ids.split(GROUP, dim=1)], dim=1)
-    return torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none")
