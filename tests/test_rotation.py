@@ -140,6 +140,17 @@ def test_every_pairs_rate_is_found_from_the_numbers_alone(base, positions):
         assert f"pair {pair} (numbers {pair} and {pair + 7}) turns {words}° per position: " in said
 
 
+def test_a_key_rotated_twice_turns_twice_as_fast():
+    twice = {p: turn(key, (0, p))[p] if p else key for p, key in turn(KEY, (0, 1, 2)).items()}
+    said = kv.draw_rotation(twice, pairs=[0]).sentence
+    assert "pair 0 (numbers 0 and 7) turns 115° per position: 0°, 115°, 229°; " in said
+
+
+def test_rounding_the_other_way_is_no_whole_turn():
+    picture = kv.draw_rotation({0: [1.0, 0], 1: [1.0, -1e-6], 2: [1.0, 1e-6]})
+    assert "turns under 0.01° per position: 0°, 0°, 0°; " in picture.sentence
+
+
 def test_a_pair_without_length_has_no_direction():
     key = KEY.clone()
     key[0] = key[7] = 0
@@ -212,6 +223,10 @@ def test_a_value_that_differs_is_not_said_to_be_the_same():
     values = {0: VALUE, 3: VALUE * 1.2}
     said = kv.draw_rotation(turn(KEY, (0, 3)), values=values).sentence
     assert said.endswith("; the value differs between positions")
+    picture = kv.draw_rotation(turn(KEY, (0, 3)), values={3: -VALUE, 0: VALUE})
+    for j, sign in enumerate((1, -1)):
+        middle, tip = arrow(picture, "value", 0, j)
+        assert sign * (tip - middle) @ VALUE[[0, 7]].numpy() > 0
     assert said.startswith("A key turns with its position: ")
 
 
