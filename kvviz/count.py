@@ -159,8 +159,8 @@ def quantised_bytes(
             or not a divisor of a layer's whole numbers, `recent` not between 0 and `held`, or
             anything that `cache_bytes` refuses.
 
-    >>> kv.count.quantised_bytes(model.config, 64, bits=4, group=22), 64 * 264 * (4 / 8 + 4 / 22)
-    (11520.0, 11520.0)
+    >>> kv.count.quantised_bytes(model.config, 10, bits=8, group=22), 10 * 264 * (1 + 4 / 22)
+    (3120.0, 3120.0)
     """
     check_whole("held", held, least=0)
     check_whole("group", group, least=1)
