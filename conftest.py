@@ -14,8 +14,11 @@ from nbval import kernel, plugin
 from kvviz.threads import let_waiting_threads_sleep
 
 PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
-# The slowest files come first, so that no worker starts one when the others are nearly done.
-LONGEST = ["tests/test_browser.py", "tests/test_site.py", "tests/test_models.py", "notebooks/"]
+# The slowest files come first, so that no worker starts one when the others are nearly done. Those
+# with a browser come before the notebooks, some of which time what they do.
+LONGEST = ["browser", "check_cache", "kept_widgets", "site", "zoo", "models"]
+LONGEST = [*(f"tests/test_{name}.py" for name in LONGEST), "notebooks/"]
+LONGEST += [f"tests/test_{name}.py" for name in ("stepper", "benchmarks", "nbval", "check_loop")]
 
 os.environ["KVVIZ_PROGRESS"] = "0"  # otherwise a bar's text would be compared
 let_waiting_threads_sleep()  # in the notebooks' kernels too, which load torch first
@@ -111,7 +114,6 @@ def pytest_make_collect_report(collector):
 def examples():
     """What docstring examples start from: a small random model, a prompt and three runs."""
     import torch
-    from transformers import ContinuousBatchingConfig
 
     import kvviz as kv
     from tests import small
@@ -122,14 +124,20 @@ def examples():
         model.generate(ids, max_new_tokens=5, do_sample=False, use_cache=False)
     with kv.record(model) as run:
         model.generate(ids, max_new_tokens=5, do_sample=False)
-    pages, prompt = ContinuousBatchingConfig(page_size=4, num_blocks=9), ids[0].tolist()
+    names = {"kv": kv, "torch": torch, "model": model, "ids": ids, "run": run}
+    return names | {"uncached": uncached, "served": _serve(model, ids[0].tolist())}
+
+
+def _serve(model, ids):
+    """A recording of an engine that serves two prompts with the same beginning."""
+    from transformers import ContinuousBatchingConfig
+
+    import kvviz as kv
+
+    pages = ContinuousBatchingConfig(page_size=4, num_blocks=16, max_batch_tokens=8)
     with kv.record_serving(model) as served:
-        model.generate_batch(
-            [prompt, prompt[:3]], continuous_batching_config=pages, max_new_tokens=3,
-            progress_bar=False,
-        )  # fmt: skip
-    runs = {"run": run, "uncached": uncached, "served": served}
-    return {"kv": kv, "torch": torch, "model": model, "ids": ids, **runs}
+        model.generate_batch([ids, [*ids, 7]], continuous_batching_config=pages, max_new_tokens=3)
+    return served
 
 
 @pytest.fixture(autouse=True)
