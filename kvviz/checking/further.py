@@ -16,7 +16,7 @@ import torch
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
 from kvviz.checking.right_forge import IN_TURN, Text
-from kvviz.checking.sharing import forked
+from kvviz.checking.sharing import can_fork, forked
 from kvviz.checking.time_limit import attempt_inside
 from kvviz.checking.trial import rotates_on_read
 from kvviz.checking.verdict import Finding, Verdict
@@ -43,7 +43,7 @@ def try_further(trial, verdict: Verdict) -> Verdict:
     says += "of the same length, with two caches in turn, and with a batch of two"
     if _has_own_forward(trial):
         says += "; `forward` also without a cache, and with an empty one that counts as false"
-    if hasattr(trial.given_class, "fork"):
+    if can_fork(trial.given_class):
         says += "; a fork and the cache it came from each hold what they would alone"
     if verdict.findings[2].passed is None and "rotated when read" not in verdict.headline:
         says += "; forward never calls attend, so keys and values are not compared"

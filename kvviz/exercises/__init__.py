@@ -3,12 +3,14 @@
 They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top-level modules.
 """
 
+from kvviz.exercises.bits import quantise
 from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
 from kvviz.exercises.conversation_edits import edits
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.paging import shared_pages
 from kvviz.exercises.positions import move
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.rounding import is_rounding
@@ -18,6 +20,6 @@ from kvviz.exercises.serving import fits, positions_from_mask
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "move"]
-__all__ += ["positions_from_mask", "prediction", "price", "repair", "reusable", "scheduler"]
-__all__ += ["score_last_row", "share_used", "two_turns"]
+__all__ += ["diagnose", "edits", "fixed", "forward", "is_rounding", "move", "prediction", "price"]
+__all__ += ["quantise", "repair", "reusable", "score_last_row", "share_used", "two_turns"]
+__all__ += ["fits", "positions_from_mask", "scheduler", "shared_pages"]
