@@ -4,6 +4,7 @@ They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top
 """
 
 from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
+from kvviz.exercises.columns import keep_columns
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
@@ -14,5 +15,14 @@ from kvviz.exercises.scoring import score_last_row
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "fixed", "forward", "is_rounding", "prediction", "price", "repair"]
+__all__ += [
+    "diagnose",
+    "fixed",
+    "forward",
+    "is_rounding",
+    "keep_columns",
+    "prediction",
+    "price",
+    "repair",
+]
 __all__ += ["reusable", "score_last_row", "share_used", "two_turns"]
