@@ -15,14 +15,5 @@ from kvviz.exercises.scoring import score_last_row
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += [
-    "diagnose",
-    "fixed",
-    "forward",
-    "is_rounding",
-    "keep_columns",
-    "prediction",
-    "price",
-    "repair",
-]
-__all__ += ["reusable", "score_last_row", "share_used", "two_turns"]
+__all__ += ["diagnose", "fixed", "forward", "is_rounding", "keep_columns", "prediction", "price"]
+__all__ += ["repair", "reusable", "score_last_row", "share_used", "two_turns"]

@@ -20,9 +20,7 @@ YOUNG = 4  # of the newest columns, to say that they were dropped
 TO_BEAT = 3.46  # what the newest 63 columns and column 0 give on the default model
 FACTS = {
     " eleven": " The lighthouse had not been lit for",
-    " clocks": " In the city, she had repaired",
     " Teeth": " The villagers called the rocks the",
-    "one": " Mr. Adair was eighty-",
     " mercury": " The lamp turned on a bath of",
     " nine": " He had turned the lamp by hand for",
 }
@@ -30,7 +28,7 @@ BOARD = Leaderboard("loss", to_beat={"window and first": TO_BEAT})
 
 
 class _Refused(Exception):
-    """The columns that a call of the learner's function returned can't be kept; the message says why."""
+    """The columns that the learner's function returned can't be kept; the message says why."""
 
 
 class _Reading(NamedTuple):
@@ -91,7 +89,7 @@ class _Kept(KVCache):
 
 def _read_columns(answer, n: int, where: str) -> torch.Tensor:
     """The columns kept, in order, from their indexes or from one True or False for each."""
-    columns = to_tensor(answer)
+    columns = to_tensor(list(answer) if isinstance(answer, range | set) else answer)
     if columns is None or columns.ndim != 1 or (columns.is_floating_point() and len(columns)):
         came = describe(answer) if columns is None else f"{columns.dtype}, {tuple(columns.shape)}"
         expected = "the columns' indexes, or True or False for each column"
@@ -122,7 +120,7 @@ class _Watched(Forge):
 
 
 def _read_text(forge: _Watched, ids, keep, step: int = STEP) -> _Reading:
-    """Feed `ids` to a cache that keeps what `keep` says: first as many as fit, then `step` a call."""
+    """Feed `ids` to a cache that keeps what `keep` says: as many as fit, then `step` a call."""
     cache = _Kept(len(forge.layers), keep)
     forge.cache = cache
     sizes = [BUDGET, *[step] * ((ids.shape[1] - BUDGET) // step)]
@@ -185,14 +183,14 @@ def _say(reading: _Reading, loss: float, facts: dict[str, bool], forge, ids) -> 
     said += f"it knows {len(known)} of {len(facts)} facts" + f": {', '.join(known)}" * bool(known)
     if loss < TO_BEAT:
         return accept(said)
-    said += f". A window with column 0 gets {TO_BEAT}. "
+    said += f". A window with column 0 gets {TO_BEAT:.2f}. "
     cache = reading.cache
     if cache.lost_first is not None:
         picture = _draw_losses(reading, forge, ids, cache.lost_first)
         said += f"You dropped column 0 once {cache.lost_first} tokens were fed: see the loss there."
         return reject(said, picture)
     if cache.young:
-        said += "You dropped some of the newest four tokens. They had no time to earn a score."
+        said += "You dropped some of the newest four tokens, which had no time to earn a score."
     return reject(said.strip())
 
 
