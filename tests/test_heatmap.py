@@ -93,6 +93,7 @@ def test_nothing_is_not_a_zero_and_has_a_mark_and_a_name():
     assert distance(style.ink(0), style.PAPER) > 5
     assert picture.sentence.endswith("nothing in 3 cells")
     assert "legend:nothing" not in texts(draw([[0, 1]]))
+    assert cells(draw([[-3, NAN, 0]]), "numbers").keys() == {(0, 0), (0, 2)}
 
 
 def test_a_few_numbers_are_written_and_many_are_not():
@@ -152,6 +153,18 @@ def test_a_marked_cell_has_a_frame_around_it():
     assert frame[:, 0].min() < left < right < frame[:, 0].max() < right + 4
     assert frame[:, 1].min() < top < bottom < frame[:, 1].max() < bottom + 4
     assert picture.sentence.endswith("; main: layer 5, head 3")
+
+
+def test_names_of_marked_rows_side_by_side_stay_apart_and_beside_the_table():
+    picture = draw(KEYS[:5], highlight_rows=[0, 1, 3, 4])
+    boxes = [box for *_, box in cells(picture, "numbers").values()]
+    top, bottom = min(box[1] for box in boxes), max(box[3] for box in boxes)
+    tall = draw(RANDOM.random((300, 2)), highlight_rows=[296, 297, 298, 299])
+    low = max(box[3] for *_, box in cells(tall, "ink").values())
+    for each, ends in ((picture, (top, bottom)), (tall, (0, low))):
+        at = [t.get_position()[1] for g, t in texts(each).items() if g and "marked:row" in g]
+        assert len(at) == 4 and ends[0] < min(at) and max(at) < ends[1]
+        assert min(np.diff(at)) >= 13 - 1e-6
 
 
 def test_numbers_of_any_kind_mark_a_column():

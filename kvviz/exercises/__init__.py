@@ -5,15 +5,18 @@ They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top
 
 from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
 from kvviz.exercises.columns import keep_columns
+from kvviz.exercises.conversation_edits import edits
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.positions import move
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.rounding import is_rounding
 from kvviz.exercises.scoring import score_last_row
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "fixed", "forward", "is_rounding", "keep_columns", "prediction", "price"]
-__all__ += ["repair", "reusable", "score_last_row", "share_used", "two_turns"]
+__all__ += ["diagnose", "edits", "fixed", "forward", "is_rounding", "keep_columns", "move"]
+__all__ += ["prediction", "price", "repair", "reusable", "score_last_row", "share_used"]
+__all__ += ["two_turns"]
