@@ -5,6 +5,7 @@ They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top
 
 from kvviz.exercises.bits import quantise
 from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
+from kvviz.exercises.columns import keep_columns
 from kvviz.exercises.conversation_edits import edits
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
@@ -20,6 +21,6 @@ from kvviz.exercises.serving import fits, positions_from_mask
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "edits", "fixed", "forward", "is_rounding", "move", "prediction", "price"]
-__all__ += ["quantise", "repair", "reusable", "score_last_row", "share_used", "two_turns"]
-__all__ += ["fits", "positions_from_mask", "scheduler", "shared_pages"]
+__all__ += ["diagnose", "edits", "fixed", "forward", "is_rounding", "keep_columns", "move"]
+__all__ += ["prediction", "price", "quantise", "repair", "reusable", "score_last_row"]
+__all__ += ["fits", "positions_from_mask", "scheduler", "share_used", "shared_pages", "two_turns"]
