@@ -146,6 +146,16 @@ def test_forks_share_pages_and_go_their_own_ways(page_size, prefix):
     assert pool.free == list(range(64))
 
 
+def test_to_write_nothing_new_copies_no_shared_page():
+    cache, forge = paged(page_size=4), Forge.small()
+    forge(small.prompt(6), cache)
+    fork = cache.fork()
+    for layer in range(N_LAYERS):
+        fork.update(layer, cache.get(layer))
+    assert fork.table == cache.table
+    PagedKVCache(1).update(0, KVEntry(*torch.zeros(2, 1, 2, 0, 14)))  # nothing at all
+
+
 def test_a_fork_of_some_tokens_leaves_the_others_where_they_are():
     forge, ids, end = Forge.small(), small.prompt(9), small.prompt(4, seed=5)
     cache = paged(page_size=4)
