@@ -112,7 +112,7 @@ def pytest_make_collect_report(collector):
 
 @pytest.fixture(scope="session")
 def examples():
-    """What docstring examples start from: a small random model, a prompt and two runs."""
+    """What docstring examples start from: a small random model, a prompt and three runs."""
     import torch
 
     import kvviz as kv
@@ -124,7 +124,20 @@ def examples():
         model.generate(ids, max_new_tokens=5, do_sample=False, use_cache=False)
     with kv.record(model) as run:
         model.generate(ids, max_new_tokens=5, do_sample=False)
-    return {"kv": kv, "torch": torch, "model": model, "ids": ids, "run": run, "uncached": uncached}
+    names = {"kv": kv, "torch": torch, "model": model, "ids": ids, "run": run}
+    return names | {"uncached": uncached, "served": _serve(model, ids[0].tolist())}
+
+
+def _serve(model, ids):
+    """A recording of an engine that serves two prompts with the same beginning."""
+    from transformers import ContinuousBatchingConfig
+
+    import kvviz as kv
+
+    pages = ContinuousBatchingConfig(page_size=4, num_blocks=16, max_batch_tokens=8)
+    with kv.record_serving(model) as served:
+        model.generate_batch([ids, [*ids, 7]], continuous_batching_config=pages, max_new_tokens=3)
+    return served
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,8 @@
 """Learn the KV cache from your own runs: record a loop, draw it, count it, check it.
 
 The examples in docstrings start from `import torch, kvviz as kv`; `model`, a small random decoder;
-`ids`, a prompt of six tokens; and two recordings of five steps, `run` with a cache and `uncached`.
+`ids`, a prompt of six tokens; two recordings of five steps, `run` with a cache and `uncached`; and
+`served`, a recording of an engine that serves two prompts, `ids` and one that begins with it.
 
 Importing this package loads neither torch nor transformers: each name is loaded on first use. If
 torch isn't loaded yet, its threads are told to sleep while they wait: see `kvviz.threads`.
@@ -26,9 +27,13 @@ _HOME = {
     "load_text": "texts",
     "check_setup": "setup_check",
     "record": "recording.recorder",
+    "record_serving": "recording.serving",
     "Run": "recording.run",
     "Step": "recording.step",
     "Square": "recording.square",
+    "ServingRun": "recording.serving_run",
+    "ServingStep": "recording.serving_step",
+    "ServingRequest": "recording.serving_step",
     "check": "checking.loop",
     "check_cache": "checking.cache",
     "logit_gap": "checking.cache",
@@ -37,6 +42,8 @@ _HOME = {
     "KVCache": "forge",
     "KVEntry": "forge",
     "causal_mask": "forge",
+    "PagePool": "paged",
+    "PagedKVCache": "paged",
     "Picture": "drawing.picture",
     "draw_step": "drawing.figures",
     "draw_side_by_side": "drawing.figures",
@@ -53,12 +60,16 @@ _HOME = {
     "draw_column": "drawing.stack",
     "draw_memory": "drawing.memory",
     "draw_roofline": "drawing.roofline",
+    "draw_pages": "drawing.pages",
+    "draw_schedule": "drawing.schedule",
+    "draw_pass": "drawing.one_pass",
+    "draw_waste": "drawing.waste",
     "stepper": "widgets.stepper",
     "memory_panel": "widgets.memory_panel",
     "animate": "widgets.animation",
     "export_page": "widgets.site",
 }
-_MODULES = ("count", "exercises", "faults", "timing")
+_MODULES = ("count", "exercises", "faults", "paged_faults", "timing")
 
 __all__ = [*_HOME, *_MODULES]
 

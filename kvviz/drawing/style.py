@@ -62,6 +62,20 @@ SERIES = (
     ("#4f5d95", (0, (6, 1, 1, 1, 1, 1)), "v"),
 )
 
+# The requests of a serving engine, which also differ in a letter and in a pattern.
+REQUESTS = (
+    "#0b7a75",
+    "#8c2f78",
+    "#8a5a00",
+    "#4f5d95",
+    "#56691c",
+    "#96432f",
+    "#1f6f94",
+    "#45454d",
+)
+PALE = 0.25  # of a request's colour, for what an earlier step wrote
+KEPT = "#9c9ca4"  # pages that no request uses any more, but whose contents stay
+
 CELL, SMALLEST_NUMBER = 33, 0.15  # pixels; a share of attention
 TITLE, NUMBERS, LABEL, SMALL = 12, 9, 9, 8  # points
 PIXELS, SHARPNESS = 96, 1.5  # pixels an inch, as displayed; stored pixels for each of them
@@ -76,6 +90,11 @@ def fill(role: str, state: str) -> str:
     """Fill colour of an edge's cell with this role and state."""
     strength = {"new": 1.0, "recomputed": 0.6, "read": 0.23, "earlier": 0.23, "same": 0.23}
     return tint(ROLES[role], strength[state]) if state in strength else PAPER
+
+
+def fill_request(color: str, new: bool) -> str:
+    """Fill colour of a request's cell: strong if this step wrote it, else pale."""
+    return color if new else tint(color, PALE)
 
 
 def tint_number(level: int) -> str:
@@ -112,8 +131,10 @@ def make_palette() -> list[tuple[int, int, int]]:
     """Every colour a picture may hold: fills exactly, greys finely, edges of text coarsely."""
     greys = list(ink(np.linspace(0, 1, 29)))
     solid = [*ROLES.values(), *(color for color, *_ in SERIES), QUIET, FAINT, LINE, TO_COME, ALARM]
+    solid += [*REQUESTS, KEPT]
     fills = [fill(role, state) for role in list(ROLES)[:4] for state in ("recomputed", "read")]
     fills.append(UNMOVED)
+    fills += [fill_request(color, False) for color in REQUESTS]
     greys += [tint(to_hex(grey), VEILED) for grey in greys]
     soft = [tint(color, share) for color in [*solid, *CHANGES] for share in (0.66, 0.33)]
     soft += [tint(color, share) for color in (BELOW, ABOVE) for share in LEVELS]

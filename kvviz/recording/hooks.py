@@ -15,7 +15,7 @@ import logging
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
-from kvviz.recording.refusal import refuse, refuse_batching, refuse_second
+from kvviz.recording.refusal import is_served, refuse, refuse_second
 from kvviz.recording.tables import count_embeddings, find_position_limit
 
 
@@ -63,7 +63,7 @@ class LibraryModel:
             refuse(self.model, "it is an encoder-decoder, and record takes decoder-only models")
         if not self.layers:
             refuse(self.model, "none of its layers has a number, as a causal decoder's have")
-        if any(_find_watch(module) for module in self.layers):
+        if is_served(self.model) or any(_find_watch(module) for module in self.layers):
             refuse_second(self.model)
         causal = [getattr(module, "is_causal", None) for module in self.layers]
         is_decoder = self.model.can_generate() and getattr(self.config, "is_decoder", True)
@@ -81,12 +81,18 @@ class LibraryModel:
     @contextlib.contextmanager
     def watch(self, weights: bool, notice):
         """Inside the block, call `notice` with each layer's attention, its weights if wanted."""
-        before = [(config, config._attn_implementation) for config in _list_configs(self.model)]
-        try:
+        with self.keep_settings():
             if weights:
                 self._set_eager()
-            with _watch_layers(self.layers, notice, weights), refuse_batching(self.model):
+            with _watch_layers(self.layers, notice, weights):
                 yield
+
+    @contextlib.contextmanager
+    def keep_settings(self):
+        """After the block, every part of the model attends as it did before."""
+        before = [(config, config._attn_implementation) for config in _list_configs(self.model)]
+        try:
+            yield
         finally:
             for config, implementation in before:
                 config._attn_implementation = implementation

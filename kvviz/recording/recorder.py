@@ -11,9 +11,11 @@ import torch
 from kvviz import tokens
 from kvviz.arguments import check_whole, describe, is_whole
 from kvviz.recording import hooks
+from kvviz.recording.engine_errors import EngineLog
 from kvviz.recording.forward_pass import ForwardPass
 from kvviz.recording.input_checks import check_input
 from kvviz.recording.lineage import History
+from kvviz.recording.refusal import PAGED, name_serving, refuse_batching
 from kvviz.recording.run import Run
 from kvviz.recording.step import KEEP
 
@@ -67,15 +69,12 @@ class _Recorder:
     def __init__(self, model, tokenizer, keep, layers, max_bytes):
         self.opened = hooks.open_model(model)
         self.keep = _check_keep(keep)
-        self.layers = _check_layers(layers, self.opened.n_layers)
+        self.layers = check_layers(layers, self.opened.n_layers)
         check_whole("max_bytes", max_bytes, least=0)
-        if tokenizer is not None and not hasattr(tokenizer, "decode"):
-            raise TypeError(
-                "tokenizer: expected one of transformers, as load_model returns it, but got "
-                f"{type(tokenizer).__name__}"
-            )
+        check_tokenizer(tokenizer)
         self.run = Run(tokenizer=tokenizer or tokens.find_tokenizer(model), max_bytes=max_bytes)
         self.history = History()
+        self.log = EngineLog(self.opened.model)
 
     def __deepcopy__(self, memo):
         return self  # a copy of the model keeps its hooks: what it does is recorded too
@@ -89,13 +88,18 @@ class _Recorder:
                     module.register_forward_pre_hook(self._begin, with_kwargs=True),
                     module.register_forward_hook(self._end, with_kwargs=True, always_call=True),
                 ]
-            with self.opened.watch("attention" in self.keep, _note_attention):
+            watch = self.opened.watch("attention" in self.keep, _note_attention)
+            with self.log, refuse_batching(self.opened.model), watch:
                 yield
+        except Exception:
+            if self.log.error is None:
+                raise
         finally:
             for handle in handles:
                 handle.remove()
             _under_way[:] = [each for each in _under_way if each.recorder is not self]
             self.run.close()
+        self.log.raise_noted()
 
     def _begin(self, module, args, kwargs):
         if _under_way and _under_way[-1].recorder is self:
@@ -103,6 +107,10 @@ class _Recorder:
                 return  # the decoder inside the language model: the same forward pass
             _under_way.pop()  # it was interrupted: no hook runs after that
         forward = error = None
+        if type(kwargs.get("cache")).__name__ == PAGED:
+            # An engine that was set up before: what is raised in its thread must come out of here.
+            self.log.note(name_serving(self.opened.model))
+            raise self.log.error
         try:
             given = hooks.name_arguments(module, args, kwargs)
             forward = ForwardPass(self.run, given, self.opened, self.keep, self.layers)
@@ -153,7 +161,17 @@ def _check_keep(keep):
     return names
 
 
-def _check_layers(layers, n_layers):
+def check_tokenizer(tokenizer):
+    """Refuse what can't give a token its text, with a TypeError."""
+    if tokenizer is not None and not hasattr(tokenizer, "decode"):
+        raise TypeError(
+            "tokenizer: expected one of transformers, as load_model returns it, but got "
+            f"{type(tokenizer).__name__}"
+        )
+
+
+def check_layers(layers, n_layers):
+    """The layers to keep something of, each of them one of the model's, else a ValueError."""
     if layers is None:
         return range(n_layers)
     if not isinstance(layers, Iterable):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from typing import NoReturn
+from weakref import WeakSet
 
 from kvviz.recording import cache_state
 
@@ -20,22 +21,45 @@ def refuse(model, reason: str | None = None) -> NoReturn:
 def refuse_second(model) -> NoReturn:
     """Raise the error for a model that is being recorded already."""
     raise ValueError(
-        f"this {type(model).__name__} is being recorded already: leave the first `with "
-        "record(...)` block before you start a second"
+        f"this {type(model).__name__} is being recorded already: leave the first `with` block of "
+        "record or record_serving before you start a second"
+    )
+
+
+PAGED = "PagedAttentionCache"  # the type of an engine's cache
+_served = WeakSet()  # models, and their parts, whose engine is being recorded
+
+
+def is_served(model) -> bool:
+    """Whether `record_serving` records this model now."""
+    return model in _served
+
+
+@contextlib.contextmanager
+def mark_served(modules):
+    """Inside the block, these modules of one model count as being recorded."""
+    _served.update(modules)
+    try:
+        yield
+    finally:
+        _served.difference_update(modules)
+
+
+def name_serving(model) -> ValueError:
+    """The error for an engine inside `record`: what to use instead."""
+    return ValueError(
+        f"{type(model).__name__}.generate_batch is unsupported inside record: one pass of an "
+        "engine holds the tokens of several requests, in pages. Use record_serving instead"
     )
 
 
 @contextlib.contextmanager
 def refuse_batching(model):
-    """Inside the block, `generate_batch` says what to use instead."""
+    """Inside the block, an engine does not start: it says what records it."""
     name = "init_continuous_batching"
 
     def refuse_call(*_, **__):
-        raise ValueError(
-            f"{type(model).__name__}.generate_batch is unsupported inside record: its paged cache "
-            "mixes the tokens of several sequences in one row. Use generate with a left-padded "
-            "batch, or one prompt at a time"
-        )
+        raise name_serving(model)
 
     if not hasattr(model, name):
         yield

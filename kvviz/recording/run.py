@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import html
-import operator
-from collections.abc import Sequence
 from pathlib import Path
 
 from kvviz import progress
-from kvviz.arguments import describe
-from kvviz.count import in_units
 from kvviz.recording.step import Step
+from kvviz.recording.steps import Steps
 from kvviz.recording.storage import read_steps, write_steps
 from kvviz.recording.telling_head import find_telling_head
-from kvviz.tokens import is_bytes, join_pieces, piece, quoted
+from kvviz.tokens import is_bytes, join_pieces, quoted
 from kvviz.words import pluralize
 
-_COLUMNS = ("step", "fed", "visible", "held before", "held after", "bytes", "newest")
 MOST_PIECES = 8  # tokens that tell which character the last of them ends
-_SHOWN = 12  # steps in a table before the middle is left out
 
 
-class Run(Sequence):
+class Run(Steps):
     """A recording: one `Step` for each forward pass, in order. Shown as a table, one line a step.
 
     All tensors are float32 copies on the CPU: what a step shows does not change when the model
@@ -31,29 +25,11 @@ class Run(Sequence):
     (5, step 1: fed 1, held 6 before and 7 after, newest at position 6)
     """
 
+    _COLUMNS = ("step", "fed", "visible", "held before", "held after", "bytes", "newest")
+
     def __init__(self, *, tokenizer=None, max_bytes: int = 2**30):
-        self._steps: list[Step] = []
-        self._tokenizer = tokenizer
-        self._texts: dict[int, str] = {}
+        super().__init__(tokenizer=tokenizer, max_bytes=max_bytes)
         self._progress = None
-        self.max_bytes = max_bytes
-        self.bytes_kept = 0
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            return self._steps[index]
-        try:
-            index = operator.index(index)
-        except TypeError:
-            came = describe(index)
-            raise TypeError(f"expected a step's number or a slice, but got {came}") from None
-        if not -len(self) <= index < len(self):
-            have = f"steps 0 to {len(self) - 1}" if len(self) else "no steps yet"
-            raise IndexError(f"step {index}: this recording has {have}")
-        return self._steps[index]
-
-    def __len__(self):
-        return len(self._steps)
 
     @property
     def rows(self) -> list[int]:
@@ -81,19 +57,6 @@ class Run(Sequence):
         (55, 185)
         """
         return sum(step.cells for step in self)
-
-    def label(self, token: int) -> str:
-        """The text of a token id; its number without a tokenizer, "?" for an unknown token (-1).
-
-        >>> run.label(17)
-        '17'
-        """
-        if token < 0:
-            return "?"
-        if token not in self._texts:
-            text = str(token) if self._tokenizer is None else piece(self._tokenizer, token)
-            self._texts[token] = text
-        return self._texts[token]
 
     def choose_head(self, layers=None, sequence: int = 0) -> tuple[int, int]:
         """The (layer, head) that attends most to a single token further back.
@@ -146,21 +109,6 @@ class Run(Sequence):
 
     # -- filled by `record` ----------------------------------------------------------------
 
-    def reserve(self, n_bytes: int):
-        """Count bytes that are about to be copied.
-
-        Raises:
-            MemoryError: they would go over the limit.
-        """
-        if self.bytes_kept + n_bytes > self.max_bytes:
-            now, then, limit = self.bytes_kept, self.bytes_kept + n_bytes, self.max_bytes
-            raise MemoryError(
-                f"step {len(self)} would take this recording from {in_units(now)} to "
-                f"{in_units(then)}, over its limit of {in_units(limit)}: "
-                "keep fewer layers (layers=...), counts only (keep=()), or raise max_bytes"
-            )
-        self.bytes_kept += n_bytes
-
     def append(self, step: Step):
         """Add a step, and show progress if the recording takes long."""
         for sequence in step.token_ids.tolist():
@@ -179,18 +127,11 @@ class Run(Sequence):
 
     # -- shown -----------------------------------------------------------------------------
 
-    def _list_lines(self) -> list[list[str]]:
-        """The table's lines, a text for each column; a line that stands for many has only one."""
-        lines = []
-        for step in self:
-            numbers = (step.index, step.fed, step.visible, step.held_before, step.held_after)
-            newest = quoted(self._label_newest(step), '"')
-            n_bytes = "not known" if step.bytes is None else f"{step.bytes:,}"
-            lines.append([*map(str, numbers), n_bytes, newest])
-        if len(lines) > _SHOWN:
-            middle = len(lines) - _SHOWN + 1
-            lines = [*lines[: _SHOWN - 4], [f"... {middle} more ..."], *lines[-3:]]
-        return lines
+    def _write_line(self, step: Step) -> list[str]:
+        numbers = (step.index, step.fed, step.visible, step.held_before, step.held_after)
+        newest = quoted(self._label_newest(step), '"')
+        n_bytes = "not known" if step.bytes is None else f"{step.bytes:,}"
+        return [*map(str, numbers), n_bytes, newest]
 
     def _label_newest(self, step: Step) -> str:
         label = self.label(int(step.token_ids[0, -1]))
@@ -201,25 +142,3 @@ class Run(Sequence):
     def _summarize(self):
         steps = pluralize(len(self), "step")
         return f"{steps}, {self.positions:,} positions computed, {self.cells:,} cells of the square"
-
-    def __repr__(self):
-        lines = [[*_COLUMNS], *self._list_lines()]
-        whole = [line for line in lines if len(line) > 1]
-        widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
-        shown = []
-        for line in lines:
-            cells = zip(line, widths, strict=True) if len(line) > 1 else [(line[0], 0)]
-            shown.append("  ".join(text.rjust(width) for text, width in cells))
-        return "\n".join([*shown, self._summarize()])
-
-    def _repr_html_(self):
-        rows = [
-            "".join(f"<td>{html.escape(text)}</td>" for text in line)
-            if len(line) > 1
-            else f'<td colspan="{len(_COLUMNS)}">{line[0]}</td>'
-            for line in self._list_lines()
-        ]
-        names = "".join(f'<th scope="col">{name}</th>' for name in _COLUMNS)
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        caption = f"<caption>{self._summarize()}</caption>"
-        return f"<table>{caption}<thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"

@@ -22,6 +22,8 @@ from kvviz.widgets.thumbnails import draw_thumbnail
 from kvviz.widgets.zoom import plan_zoomed
 
 KEPT = 24  # frames remembered
+STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the first of these that fits
+STRIP_COLUMNS = 70  # columns that fit into its width
 
 
 class Frames:
@@ -94,6 +96,23 @@ class Frames:
         squares = figures.pick_heads(self.runs[cached], step, layer, self.sequence)
         said = [*map(sentences.describe_head, squares)]
         return [*map(draw_thumbnail, squares)], said, len(squares[0].real_rows)
+
+    def draw_strip(self, cached: bool, layer: int, head: int, step: int) -> picture.Picture:
+        """The steps around this one, from both runs if there are two."""
+        run = self.runs[cached]
+        for many in STRIP:
+            first = max(0, min(step - many // 2, len(run) - many))
+            steps = range(first, min(first + many, len(run)))
+            if many * run[steps[-1]].visible <= STRIP_COLUMNS:
+                break
+        return figures.draw_filmstrip(
+            self.runs.get(True, run),
+            uncached=self.runs[False] if len(self.runs) > 1 else None,
+            steps=steps,
+            layer=layer,
+            head=head,
+            sequence=self.sequence,
+        )
 
     def clear(self) -> None:
         """Forget the frames that were kept."""

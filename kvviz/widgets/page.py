@@ -32,7 +32,7 @@ def save(stepper, path, heads: dict | None = None) -> Path:
     path = files.to_path(path, ".html")
     wanted = list_pairs(stepper.heads, heads)
     files.check_folder(path)  # before anything is drawn
-    title = name_prompt(stepper)
+    title = stepper.title
     hint = (
         "Use the left and right arrow keys to move from step to step. Recorded and drawn by kvviz."
     )
@@ -51,15 +51,6 @@ def list_pairs(known: dict[int, int], heads) -> list[tuple[int, int]]:
         for layer, numbers in heads.items()
         for head in (numbers if isinstance(numbers, Iterable) else [numbers])
     ]
-
-
-def name_prompt(stepper) -> str:
-    """The prompt's text, or its beginning, as a title."""
-    first = next(iter(stepper.runs.values()))[0]
-    layer = next(iter(stepper.heads))
-    words = "".join(first.square(layer, 0, stepper._frames.sequence).tokens)
-    words = " ".join(words.split())
-    return f"{words[:57]}..." if len(words) > 60 else words or "A run, step by step"
 
 
 def compose(title: str, body: str, links: dict[str, str]) -> str:
@@ -86,7 +77,9 @@ def embed(stepper, wanted=()) -> str:
     still = still.replace(RUN_IT, "")  # a page has no cell to run
     content = collect(stepper, wanted)
     data = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
-    limit = describe_limit(dict(stepper._about["heads"]), dict(content["state"]["_about"]["heads"]))
+    known, held = stepper._about, content["state"]["_about"]
+    limit = describe_limit(dict(known["heads"]), dict(held["heads"]))
+    limit = limit or describe_views(known.get("views", ()), held.get("views", ()))
     return (
         f'<div><noscript>{still}</noscript>\n<script type="application/json">{data}</script>\n'
         f"<script>\n{(HERE / 'page.js').read_text()}</script>{limit}</div>"
@@ -107,8 +100,15 @@ def describe_limit(known: dict, held: dict) -> str:
     return f"<p>This page holds only part of the recording: {'; '.join(parts)}.</p>"
 
 
-def _list(numbers: list[int]) -> str:
-    *first, last = map(str, numbers)
+def describe_views(known, held) -> str:
+    """A paragraph that says which views a page holds; empty if it holds them all."""
+    if len(known) == len(held):
+        return ""
+    return f"<p>This page holds only part: {_list([words for _, words in held])}.</p>"
+
+
+def _list(things: list) -> str:
+    *first, last = map(str, things)
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -116,18 +116,11 @@ def collect(stepper, wanted=()) -> dict:
     """What `page.js` reads: the module, the stepper's state, its answers and their pictures."""
     own = set(stepper.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
     state = {name: getattr(stepper, name) for name in own if not name.startswith("_")}
-    known, about, album, held = dict(stepper._about["heads"]), dict(stepper._about), Album(), {}
-    answers: dict[str, tuple] = {}
-    for layer, head in choose(known, stepper.layer, stepper.head, wanted):
-        if held and album.size + len(json.dumps(answers)) > MOST_BYTES:
-            break
-        _answer(stepper, "frame", [layer, head], album, answers)
-        held.setdefault(layer, []).append(head)
-    about["heads"] = [(layer, sorted(held[layer])) for layer in sorted(held)]
-    whole = len(held[stepper.layer]) == len(known[stepper.layer])
-    about["overview"] = [each for each in about["overview"] if whole and each == stepper.layer]
-    for layer in about["overview"]:
-        _answer(stepper, "heads", [layer], album, answers)
+    about, album, answers = dict(stepper._about), Album(), {}
+    if about.get("views"):
+        _collect_views(stepper, about, album, answers)
+    else:
+        _collect_heads(stepper, about, wanted, album, answers)
     return {
         "module": str(stepper._esm),
         "style": str(stepper._css),
@@ -137,14 +130,50 @@ def collect(stepper, wanted=()) -> dict:
     }
 
 
-def _answer(stepper, kind: str, which: list[int], album: Album, answers: dict) -> None:
+def _is_full(album: Album, answers: dict) -> bool:
+    return album.size + len(json.dumps(answers)) > MOST_BYTES
+
+
+def _collect_views(stepper, about: dict, album: Album, answers: dict) -> None:
+    """Add every step of the view that it starts with, and of the others as long as they fit."""
+    held = []
+    for view, _ in sorted(about["views"], key=lambda each: each[0] != stepper.view):
+        if held and _is_full(album, answers):
+            break
+        for step in range(about["steps"]):
+            _answer(stepper, {"frame": [view, step]}, album, answers, like=view)
+        held.append(view)
+    about["views"] = [each for each in about["views"] if each[0] in held]
+
+
+def _collect_heads(stepper, about: dict, wanted, album: Album, answers: dict) -> None:
+    """Add every step of the head that it starts with, and of others as long as they fit."""
+    known, held = dict(about["heads"]), {}
+    for layer, head in choose(known, stepper.layer, stepper.head, wanted):
+        if held and _is_full(album, answers):
+            break
+        _answer_steps(stepper, "frame", [layer, head], album, answers)
+        held.setdefault(layer, []).append(head)
+    about["heads"] = [(layer, sorted(held[layer])) for layer in sorted(held)]
+    whole = len(held[stepper.layer]) == len(known[stepper.layer])
+    about["overview"] = [each for each in about["overview"] if whole and each == stepper.layer]
+    for layer in about["overview"]:
+        _answer_steps(stepper, "heads", [layer], album, answers)
+
+
+def _answer_steps(stepper, kind: str, which: list[int], album: Album, answers: dict) -> None:
     """Add the answers to every step's request for a frame or for all heads."""
     for cached in stepper.runs if stepper._about["switch"] else [stepper.cached]:
         for step in range(stepper._about["steps"]):
             request = {kind: [cached, *which, step]}
-            message, pictures = stepper.answer(request)
-            stacks = [album.add(png, like=(kind, cached, step)) for png in pictures]
-            answers[json.dumps(request, separators=(",", ":"))] = message, stacks
+            _answer(stepper, request, album, answers, like=(kind, cached, step))
+
+
+def _answer(stepper, request: dict, album: Album, answers: dict, like) -> None:
+    """Add the answer to one request; pictures added with the same `like` look alike."""
+    message, pictures = stepper.answer(request)
+    stacks = [album.add(png, like=like) for png in pictures]
+    answers[json.dumps(request, separators=(",", ":"))] = message, stacks
 
 
 def choose(heads: dict, layer: int, head: int, wanted=()) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from nbformat import NotebookNode, v4
 
 from kvviz import files
 from kvviz.widgets import page
+from kvviz.widgets.serving_stepper import ServingStepper
 from kvviz.widgets.stepper import Stepper
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -138,7 +139,9 @@ def embed_steppers(named=()) -> Steppers:
 
     A page first holds the (layer, head) pairs that are `named`, if the stepper has them.
     """
-    steppers = [each for each in live._instances.values() if isinstance(each, Stepper)]
+    steppers = [
+        each for each in live._instances.values() if isinstance(each, Stepper | ServingStepper)
+    ]
     pages = {}
     for each in steppers:
         wanted = [(layer, head) for layer, head in named if head < each.heads.get(layer, 0)]

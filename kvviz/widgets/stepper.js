@@ -1,7 +1,6 @@
 // The stepper in the browser. It requests one frame at a time from Python, the one it needs now,
 // and keeps it, so that a frame that was shown before needs no new request.
 
-const STATE = ["cached", "layer", "head", "step"];
 const MOST_FRAMES = 240; // frames kept, about 30 kB each
 const PACE = 1000, SLOW = 2500; // milliseconds per step while playing; SLOW for reduced motion
 
@@ -13,6 +12,7 @@ const PAGE = `
   <button type="button" data-go="next">Next</button>
   <span class="kv-step"><label>Step <input type="range" min="0" step="1"></label>
     <output aria-hidden="true"></output></span>
+  <label>Picture <select data-name="view"></select></label>
   <label>Layer <select data-name="layer"></select></label>
   <label>Head <select data-name="head"></select></label>
   <button type="button" data-go="heads" aria-expanded="false">All heads</button>
@@ -39,6 +39,8 @@ const framesOf = new Map(); // a model's place -> its frames, which all of its v
 
 function renderStepper({ model, el }) {
   const about = model.get("_about"), heads = new Map(about.heads);
+  const views = about.views ?? []; // a serving engine's; else there are layers and heads
+  const STATE = views.length ? ["view", "step"] : ["cached", "layer", "head", "step"];
   const root = document.createElement("div");
   root.className = "kvviz-stepper";
   root.classList.toggle("kv-wide", about.width > WIDE);
@@ -49,6 +51,7 @@ function renderStepper({ model, el }) {
   const find = (css) => root.querySelector(css), button = (name) => find(`[data-go=${name}]`);
   const slider = find("[type=range]"), number = find("output"), image = find("img");
   const layer = find("[data-name=layer]"), head = find("[data-name=head]");
+  const view = find("[data-name=view]");
   const cached = find("[type=checkbox]"), alarm = find("[role=alert]"), wait = find(".kv-wait");
   const words = find(".kv-words [aria-live]"), longest = find(".kv-longest");
   const marker = find(".kv-mark"), reading = find(".kv-point"), panel = find(".kv-heads");
@@ -59,6 +62,9 @@ function renderStepper({ model, el }) {
   if (!about.switch) find(".kv-switch").remove();
   if (!about.overview.length) button("heads").remove();
   reading.textContent = HINT;
+  for (const menu of views.length ? [layer, head] : [view]) menu.closest("label").remove();
+  if (views.length) reading.remove(); // these pictures have no cells to read
+  view.append(...views.map(([name, words]) => new Option(words, name)));
   layer.append(...[...heads.keys()].map((n) => new Option(n, n)));
 
   const id = model.get("_place"), frames = framesOf.get(id) ?? new Map();
@@ -81,13 +87,8 @@ function renderStepper({ model, el }) {
       now.head = chosen.get(change.layer) ?? now.head;
     Object.assign(now, change);
     now.step = within(now.step);
-    const options = heads.get(now.layer);
-    if (!options.includes(now.head))
-      now.head = options.findLast((n) => n < now.head) ?? options[0];
-    chosen.set(now.layer, now.head);
-    if (`${[...head.options].map((each) => each.value)}` !== `${options}`)
-      head.replaceChildren(...options.map((n) => new Option(n, n)));
-    [slider.value, layer.value, head.value] = [now.step, now.layer, now.head];
+    if (heads.size) chooseHead();
+    [slider.value, view.value] = [now.step, now.view];
     cached.checked = now.cached;
     showOverview();
     number.textContent = `${now.step} / ${last}`;
@@ -97,6 +98,16 @@ function renderStepper({ model, el }) {
       button(name).setAttribute("aria-disabled", end); // `disabled` would lose the focus
     show();
     if (!fromPython) sendTimer ??= setTimeout(sendState, 120);
+  }
+
+  function chooseHead() {
+    const options = heads.get(now.layer);
+    if (!options.includes(now.head))
+      now.head = options.findLast((n) => n < now.head) ?? options[0];
+    chosen.set(now.layer, now.head);
+    if (`${[...head.options].map((each) => each.value)}` !== `${options}`)
+      head.replaceChildren(...options.map((n) => new Option(n, n)));
+    [layer.value, head.value] = [now.layer, now.head];
   }
 
   function sendState() {
@@ -159,8 +170,8 @@ function renderStepper({ model, el }) {
     }
     if (number < displayed) return; // a later frame was faster
     displayed = number;
-    const { url, sentence = "", error = "" } = frame;
-    if (url) Object.assign(image, { src: url, alt: sentence });
+    const { url, sentence = "", error = "", size = [about.width, about.height] } = frame;
+    if (url) Object.assign(image, { src: url, alt: sentence, width: size[0], height: size[1] });
     image.hidden = !url;
     alarm.hidden = Boolean(url);
     alarm.textContent = error;
@@ -177,7 +188,7 @@ function renderStepper({ model, el }) {
   // Requests the frame needed now, or else one that is likely to be needed next.
   function requestNext() {
     const steps = [1, -1, 2].map((by) => ({ step: within(now.step + by) }));
-    const other = about.switch ? [{ cached: !now.cached }] : [];
+    const other = about.switch ? [{ cached: !now.cached }] : views.map(([view]) => ({ view }));
     const next = [{}, ...steps, ...other].map(key).find((each) => !frames.has(each));
     if (gone || pending || !next) return; // one request at a time: there is never a backlog
     pending = next;
@@ -187,10 +198,10 @@ function renderStepper({ model, el }) {
   function receive(message, buffers) {
     if (message.heads) return overview.show(message, buffers, now);
     if (!message.frame) return;
-    const { sentence, error, cells } = message, id = JSON.stringify(message.frame);
+    const { sentence, error, cells, size } = message, id = JSON.stringify(message.frame);
     if (!frames.get(id)?.url) {
       const url = error ? undefined : URL.createObjectURL(new Blob(buffers, { type: "image/png" }));
-      frames.set(id, { url, sentence, error, cells });
+      frames.set(id, { url, sentence, error, cells, size });
     }
     for (const oldest of frames.keys()) if (frames.size > MOST_FRAMES) drop(oldest);
     if (pending === id) pending = null;
@@ -227,7 +238,7 @@ function renderStepper({ model, el }) {
 
   function movePoint(arrow) {
     const squares = frames.get(key())?.cells;
-    if (!squares) return;
+    if (!squares?.length) return;
     const there = point && describeCell(squares, point); // another step can have fewer rows
     point = moveCell(squares, there && point, arrow);
     readCell();
@@ -276,6 +287,7 @@ function renderStepper({ model, el }) {
     play(!playTimer && last > 0);
   };
   slider.oninput = () => move({ step: Number(slider.value) });
+  view.onchange = () => move({ view: view.value });
   layer.onchange = () => move({ layer: Number(layer.value) });
   head.onchange = () => move({ head: Number(head.value) });
   cached.onchange = () => go({ cached: cached.checked });

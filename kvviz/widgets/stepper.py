@@ -8,14 +8,11 @@ from pathlib import Path
 
 import traitlets
 
-from kvviz.drawing import figures, picture
 from kvviz.recording.run import Run
 from kvviz.widgets import page, placed, pointing
 from kvviz.widgets import stepper_checks as checks
 from kvviz.widgets.frames import Frames
-
-STRIP = (6, 5, 4, 3)  # how many steps the still picture shows: the first of these that fits
-STRIP_COLUMNS = 70  # columns that fit into its width
+from kvviz.widgets.serving_stepper import ServingStepper, is_serving, make_stepper
 
 
 class Stepper(placed.Placed):
@@ -74,6 +71,14 @@ class Stepper(placed.Placed):
     def size(self) -> tuple[int, int]:
         """Width and height of every frame on the screen, in pixels."""
         return self._frames.size
+
+    @property
+    def title(self) -> str:
+        """The prompt's text, or its beginning: what a page that holds only this is called."""
+        first, layer = next(iter(self.runs.values()))[0], next(iter(self.heads))
+        words = "".join(first.square(layer, 0, self._frames.sequence).tokens)
+        words = " ".join(words.split())
+        return f"{words[:57]}..." if len(words) > 60 else words or "A run, step by step"
 
     @property
     def zooms(self) -> bool:
@@ -169,39 +174,24 @@ class Stepper(placed.Placed):
     def _repr_mimebundle_(self, **kwargs):
         live, metadata = super()._repr_mimebundle_(**kwargs)
         try:
-            still, of_still = self._draw_strip()._repr_mimebundle_()
+            still, of_still = self._frames.draw_strip(*self._key)._repr_mimebundle_()
         except Exception as error:  # the widget still shows the steps that can be drawn
             return {**live, "text/plain": f"{type(error).__name__}: {error}"}, metadata
         still["text/html"] += page.RUN_IT
         return {**still, **live, "text/plain": self.sentence}, {**of_still, **metadata}
 
-    def _draw_strip(self) -> picture.Picture:
-        """The steps around this one, from both runs if there are two."""
-        for many in STRIP:
-            first = max(0, min(self.step - many // 2, self._steps - many))
-            steps = range(first, min(first + many, self._steps))
-            if many * self.runs[self.cached][steps[-1]].visible <= STRIP_COLUMNS:
-                break
-        return figures.draw_filmstrip(
-            self.runs.get(True, self.runs[self.cached]),
-            uncached=self.runs[False] if len(self.runs) > 1 else None,
-            steps=steps,
-            layer=self.layer,
-            head=self.head,
-            sequence=self._frames.sequence,
-        )
-
 
 def stepper(
-    run, uncached=None, *, step=0, layer=None, head=None, sequence=0, beside=False
-) -> Stepper:
+    run, uncached=None, *, step=0, layer=None, head=None, sequence=0, beside=False, view=None
+) -> Stepper | ServingStepper:
     """Move through a recording step by step: buttons, slider, menus, arrow keys, Home and End.
 
     You can read and set `step`, `layer`, `head` and `cached` of the result; its `sentence` and
     `frame` (PNG bytes) follow. Where no widget runs, the cell shows some of the steps as a picture.
 
     Args:
-        run: a recording that kept attention.
+        run: a recording that kept attention, or a serving engine's; that one's result has `view`
+            and `step` to set.
         uncached: a recording of the same prompt and the same number of steps without a cache; a
             switch changes from one to the other.
         step, layer, head: where to start, counted from 0. By default step 0, and the layer and
@@ -209,16 +199,23 @@ def stepper(
             only one of layer and head, the other is the first layer kept, or head 0.
         sequence: which sequence of the batch, counted from 0.
         beside: show both recordings beside each other instead of a switch.
+        view: of a serving engine, "pages" (by default), "schedule" or "pass".
 
     Raises:
         TypeError: `run` or `uncached` isn't a recording.
         ValueError: a recording has no steps or no attention, the two recordings don't belong
-            together, or there is no such step, layer, head or sequence.
+            together, or there is no such step, layer, head, sequence or view.
 
     >>> walk = kv.stepper(run, uncached=uncached, step=2, layer=1)
     >>> walk.head, walk.cached
     (0, True)
+    >>> kv.stepper(served, view="schedule", step=1)
+    step 1: req_0 is fed 5 rows, first token out; req_1 is fed 1 row, token out. All steps: ...
     """
+    if is_serving(run) and uncached is None:
+        return make_stepper(run, step=step, view=view or "pages", layer=layer, head=head)
+    if view is not None:
+        raise ValueError("view: expected only with a recording made by kv.record_serving")
     checks.check_recording("run", run)
     if uncached is None:
         if beside:
@@ -228,13 +225,7 @@ def stepper(
         checks.check_recording("uncached", uncached)
         checks.check_pair(run, uncached)
         runs = {True: run, False: uncached}
-    heads = {
-        kept: weights.shape[1]
-        for kept, weights in sorted(run[0].attention.items())
-        if all(kept in each[0].attention for each in runs.values())
-    }
-    if not heads:
-        raise ValueError("expected recordings that kept attention for at least one layer in common")
+    heads = checks.list_heads(runs)
     step = checks.check_step(step, len(run))
     sequence = checks.check_sequence(sequence, run[0].token_ids.shape[0])
     if layer is None and head is None:

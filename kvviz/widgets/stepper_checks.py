@@ -40,6 +40,19 @@ def check_pair(run: Run, uncached: Run) -> None:
         )
 
 
+def list_heads(runs: dict[bool, Run]) -> dict[int, int]:
+    """How many heads each layer has whose attention every recording kept; ValueError if none."""
+    first = next(iter(runs.values()))
+    heads = {
+        kept: weights.shape[1]
+        for kept, weights in sorted(first[0].attention.items())
+        if all(kept in each[0].attention for each in runs.values())
+    }
+    if not heads:
+        raise ValueError("expected recordings that kept attention for at least one layer in common")
+    return heads
+
+
 def check_step(step, n_steps: int) -> int:
     return _check_among("step", step, "this recording has steps", range(n_steps))
 

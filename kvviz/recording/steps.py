@@ -1,0 +1,109 @@
+"""What every recording is: steps in order, the text of their tokens, a limit, and a table."""
+
+from __future__ import annotations
+
+import html
+import operator
+from collections.abc import Sequence
+
+from kvviz.arguments import describe
+from kvviz.count import in_units
+from kvviz.tokens import piece
+
+
+class Steps(Sequence):
+    """A sequence of steps, shown as a table with a line for each.
+
+    A kind of recording names its table's `_COLUMNS`, writes a line in `_write_line` and the last
+    line in `_summarize`.
+    """
+
+    _COLUMNS: tuple[str, ...] = ()
+    _SHOWN = 12  # steps in a table before the middle is left out
+
+    def __init__(self, *, tokenizer=None, max_bytes: int = 2**30):
+        self._steps: list = []
+        self._tokenizer = tokenizer
+        self._texts: dict[int, str] = {}
+        self.max_bytes = max_bytes
+        self.bytes_kept = 0
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return self._steps[index]
+        try:
+            index = operator.index(index)
+        except TypeError:
+            came = describe(index)
+            raise TypeError(f"expected a step's number or a slice, but got {came}") from None
+        if not -len(self) <= index < len(self):
+            have = f"steps 0 to {len(self) - 1}" if len(self) else "no steps yet"
+            raise IndexError(f"step {index}: this recording has {have}")
+        return self._steps[index]
+
+    def __len__(self):
+        return len(self._steps)
+
+    def label(self, token: int) -> str:
+        """The text of a token id; its number without a tokenizer, "?" for an unknown token (-1).
+
+        >>> run.label(17)
+        '17'
+        """
+        if token < 0:
+            return "?"
+        if token not in self._texts:
+            text = str(token) if self._tokenizer is None else piece(self._tokenizer, token)
+            self._texts[token] = text
+        return self._texts[token]
+
+    def reserve(self, n_bytes: int):
+        """Count bytes that are about to be copied.
+
+        Raises:
+            MemoryError: they would go over the limit.
+        """
+        if self.bytes_kept + n_bytes > self.max_bytes:
+            now, then, limit = self.bytes_kept, self.bytes_kept + n_bytes, self.max_bytes
+            raise MemoryError(
+                f"step {len(self)} would take this recording from {in_units(now)} to "
+                f"{in_units(then)}, over its limit of {in_units(limit)}: "
+                "keep fewer layers (layers=...), counts only (keep=()), or raise max_bytes"
+            )
+        self.bytes_kept += n_bytes
+
+    def _write_line(self, step) -> list[str]:
+        raise NotImplementedError
+
+    def _summarize(self) -> str:
+        raise NotImplementedError
+
+    def _list_lines(self) -> list[list[str]]:
+        """The table's lines, a text for each column; a line that stands for many has only one."""
+        lines = [self._write_line(step) for step in self]
+        if len(lines) > self._SHOWN:
+            middle = len(lines) - self._SHOWN + 1
+            lines = [*lines[: self._SHOWN - 4], [f"... {middle} more ..."], *lines[-3:]]
+        return lines
+
+    def __repr__(self):
+        lines = [[*self._COLUMNS], *self._list_lines()]
+        whole = [line for line in lines if len(line) > 1]
+        widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+        shown = []
+        for line in lines:
+            cells = zip(line, widths, strict=True) if len(line) > 1 else [(line[0], 0)]
+            shown.append("  ".join(text.rjust(width) for text, width in cells))
+        return "\n".join([*shown, self._summarize()])
+
+    def _repr_html_(self):
+        rows = [
+            "".join(f"<td>{html.escape(text)}</td>" for text in line)
+            if len(line) > 1
+            else f'<td colspan="{len(self._COLUMNS)}">{line[0]}</td>'
+            for line in self._list_lines()
+        ]
+        names = "".join(f'<th scope="col">{name}</th>' for name in self._COLUMNS)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        caption = f"<caption>{html.escape(self._summarize())}</caption>"
+        return f"<table>{caption}<thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
