@@ -77,8 +77,8 @@ def test_columns_within_the_budget_pass_with_their_loss_and_facts(judge, functio
 def test_who_drops_column_0_is_told_when_and_shown_the_loss(judge):
     feedback = judge(window)
     assert feedback.state == "not right yet"
-    assert "You dropped column 0 once 80 tokens were fed" in feedback.message
-    assert "column 0 is gone from 80 on" in feedback.picture.sentence
+    assert "You dropped column 0 once 96 tokens were fed" in feedback.message
+    assert "column 0 is gone from 96 on" in feedback.picture.sentence
 
 
 def test_who_drops_the_newest_tokens_is_told(judge):
@@ -95,7 +95,7 @@ def test_a_loss_that_is_too_high_for_no_such_reason_is_told_what_to_beat(judge):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (everything, "with 80 columns in layer 0, your function kept 80. The budget is 64."),
+        (everything, "with 96 columns in layer 0, your function kept 96. The budget is 64."),
         (lambda s, p: torch.ones(3, dtype=torch.bool), "returned 3 booleans"),
         (lambda s, p: [0, 0, 1], "the same column twice"),
         (lambda s, p: p + 64, "They go from 0 to 63"),
@@ -135,12 +135,12 @@ def test_the_first_call_fills_the_cache_and_each_later_one_is_trimmed(forge, ids
         return window_and_first(scores, positions)
 
     reading = columns._read_text(forge, ids, note)
-    assert seen[::4] == [(64, 64, 63), (80, 80, 79), (80, 80, 95), (80, 80, 111), (80, 80, 127)]
+    assert seen[::4] == [(64, 64, 63), (96, 96, 95), (96, 96, 127)]
     assert reading.cache.held == 64 and reading.cache.next_position == 128
 
 
 def test_until_something_is_dropped_the_loss_is_that_of_one_pass(forge, ids):
     losses = columns._read_text(forge, ids, window).losses
     full = F.cross_entropy(forge(ids)[0, :-1], ids[0, 1:], reduction="none")
-    assert torch.allclose(losses[:80], full[:80], atol=1e-4)
-    assert not torch.allclose(losses[80:], full[80:], atol=1e-4)
+    assert torch.allclose(losses[:96], full[:96], atol=1e-4)
+    assert not torch.allclose(losses[96:], full[96:], atol=1e-4)

@@ -15,7 +15,7 @@ from kvviz.forge import Forge, KVCache, KVEntry
 from kvviz.progress import bar
 from kvviz.texts import load_text
 
-BUDGET, STEP, FED = 64, 16, 576  # columns held after a call; tokens a call; tokens of the story
+BUDGET, STEP, FED = 64, 32, 576  # columns held after a call; tokens a call; tokens of the story
 YOUNG = 4  # of the newest columns, to say that they were dropped
 TO_BEAT = 3.46  # what the newest 63 columns and column 0 give on the default model
 FACTS = {
