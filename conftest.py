@@ -122,6 +122,7 @@ def examples():
         model.generate(ids, max_new_tokens=5, do_sample=False, use_cache=False)
     with kv.record(model) as run:
         model.generate(ids, max_new_tokens=5, do_sample=False)
+<<<<<<< HEAD
     pages, prompt = ContinuousBatchingConfig(page_size=4, num_blocks=9), ids[0].tolist()
     with kv.record_serving(model) as served:
         model.generate_batch(
@@ -130,6 +131,22 @@ def examples():
         )  # fmt: skip
     runs = {"run": run, "uncached": uncached, "served": served}
     return {"kv": kv, "torch": torch, "model": model, "ids": ids, **runs}
+=======
+    names = {"kv": kv, "torch": torch, "model": model, "ids": ids, "run": run}
+    return names | {"uncached": uncached, "served": _serve(model, ids[0].tolist())}
+
+
+def _serve(model, ids):
+    """A recording of an engine that serves two prompts with the same beginning."""
+    from transformers import ContinuousBatchingConfig
+
+    import kvviz as kv
+
+    pages = ContinuousBatchingConfig(page_size=4, num_blocks=16, max_batch_tokens=8)
+    with kv.record_serving(model) as served:
+        model.generate_batch([ids, [*ids, 7]], continuous_batching_config=pages, max_new_tokens=3)
+    return served
+>>>>>>> w-serving
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 The examples in docstrings start from `import torch, kvviz as kv`; `model`, a small random decoder;
 `ids`, a prompt of six tokens; two recordings of five steps, `run` with a cache and `uncached`; and
-`served`, a recording of a serving engine with two requests.
+`served`, a recording of an engine that serves two prompts, `ids` and one that begins with it.
 
 Importing this package loads neither torch nor transformers: each name is loaded on first use. If
 torch isn't loaded yet, its threads are told to sleep while they wait: see `kvviz.threads`.

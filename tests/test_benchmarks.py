@@ -18,6 +18,7 @@ SMALLEST = {
     "forge": {"rounds": 1, "n_new": 2},
     "pictures": {"n_new": 3},
     "recording": {"rounds": 1, "n_new": 2},
+    "serving": {"rounds": 1, "n_new": 2, "starts": 2, "schedules": 1},
     "stepper": {"n_new": 2, "n_long": 2, "n_heads": 1, "clicks": False},  # clicks: test_browser
     "time_it": {},
 }

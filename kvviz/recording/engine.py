@@ -11,6 +11,7 @@ Source: transformers 5.24, `generation/continuous_batching`: `cache.py`, `cache_
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from typing import NamedTuple
 
@@ -94,13 +95,14 @@ def check_engine(model, given: dict, processor):
         refuse(
             model,
             "its engine pads its passes, for CUDA graphs or torch.compile: set use_cuda_graph=False"
-            " and default_compile_level=0 in the ContinuousBatchingConfig",
+            " and default_compile_level=0, or auto_switch_to_flash=False, in its "
+            "ContinuousBatchingConfig",
         )
     if processor.use_async_batching or given.get("block_table") is not None:
         refuse(
             model,
             "its engine runs ahead of its results, or lets the kernel find the pages: set "
-            "use_async_batching=False and max_blocks_per_request=0 in the ContinuousBatchingConfig",
+            "use_async_batching=False and max_blocks_per_request=0 in its ContinuousBatchingConfig",
         )
 
 
@@ -116,7 +118,9 @@ def read_requests(given: dict, scheduler) -> tuple[list[ServingRequest], list[Se
     for name, pages in table.items():
         writers |= {(page, number): name for number, page in enumerate(pages)}
     fed = []
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in itertools.pairwise(starts):
+        if start == end:  # it is in the pass without a row: a prompt of one token, to be forked
+            continue
         first, last = positions[start], positions[end - 1]
         name = writers[written[end - 1] // allocator.block_physical_stride, last // size]
         fed.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 
@@ -42,6 +43,15 @@ class EngineLog(logging.Filter):
         if self.error is None:
             self.error = error
 
+    def raise_noted(self):
+        """Raise that error, if there was one, in the thread that calls this."""
+        if self.error is not None:
+            self.error.__suppress_context__ = True  # what the block made of it says less
+            if isinstance(self.error, ValueError | MemoryError | RuntimeError):  # it says enough
+                # Without the frames of the engine's thread, which would keep its whole cache.
+                self.error.__traceback__ = None
+            raise self.error
+
 
 def _ends_loop(record) -> bool:
     """Whether this is the error that the engine's loop ended with: it came out of its target."""
@@ -54,13 +64,15 @@ def _ends_loop(record) -> bool:
 
 def explain(error: BaseException, manager) -> BaseException:
     """What an engine ended with, as one error for whoever started it."""
-    scheduler = getattr(manager.batch_processor, "scheduler", None)
-    if scheduler is not None and _is_its_own(error):
+    # This runs while the engine handles that error, and nothing else may go wrong there.
+    with contextlib.suppress(Exception):
+        scheduler = manager.batch_processor.scheduler
         states = [*scheduler.active_requests.values(), *scheduler.waiting_requests.values()]
-        if too_large := _list_too_large(states, scheduler.cache):
+        if _is_its_own(error) and (too_large := _list_too_large(states, scheduler.cache)):
             return RuntimeError(_say_too_large(too_large, scheduler.cache))
     kind = type(error).__name__
-    wrapped = RuntimeError(f"the engine ended in its own thread with {kind}: {error}")
+    name = type(manager.model).__name__
+    wrapped = RuntimeError(f"the engine of {name} ended in its own thread with {kind}: {error}")
     wrapped.__cause__ = error
     return wrapped
 
@@ -96,7 +108,8 @@ def _say_too_large(too_large, cache):
     if len(too_large) > _NAMES:
         shown.append(f"{len(too_large) - _NAMES} more don't fit either")
     blocks = max(needed for *_, needed in too_large)
+    also = ", and layers with a window take more" if len(cache.cache_allocators) > 1 else ""
     return (
-        f"the engine has room for {pluralize(cache.num_blocks, 'page')}, which is too little for "
-        f"{pluralize(len(too_large), 'request')}: {join(shown)}. Set num_blocks={blocks} or more"
+        f"num_blocks={cache.num_blocks} is too little for {pluralize(len(too_large), 'request')}: "
+        f"{join(shown)}{also}. Set num_blocks={blocks} or more"
     )

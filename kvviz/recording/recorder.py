@@ -11,6 +11,7 @@ import torch
 from kvviz import tokens
 from kvviz.arguments import check_whole, describe, is_whole
 from kvviz.recording import hooks
+from kvviz.recording.engine_errors import EngineLog
 from kvviz.recording.forward_pass import ForwardPass
 from kvviz.recording.input_checks import check_input
 from kvviz.recording.lineage import History
@@ -73,7 +74,7 @@ class _Recorder:
         check_tokenizer(tokenizer)
         self.run = Run(tokenizer=tokenizer or tokens.find_tokenizer(model), max_bytes=max_bytes)
         self.history = History()
-        self.error: Exception | None = None
+        self.log = EngineLog(self.opened.model)
 
     def __deepcopy__(self, memo):
         return self  # a copy of the model keeps its hooks: what it does is recorded too
@@ -88,18 +89,17 @@ class _Recorder:
                     module.register_forward_hook(self._end, with_kwargs=True, always_call=True),
                 ]
             watch = self.opened.watch("attention" in self.keep, _note_attention)
-            with refuse_batching(self.opened.model), watch:
+            with self.log, refuse_batching(self.opened.model), watch:
                 yield
         except Exception:
-            if self.error is None:
+            if self.log.error is None:
                 raise
         finally:
             for handle in handles:
                 handle.remove()
             _under_way[:] = [each for each in _under_way if each.recorder is not self]
             self.run.close()
-        if self.error is not None:
-            raise self.error
+        self.log.raise_noted()
 
     def _begin(self, module, args, kwargs):
         if _under_way and _under_way[-1].recorder is self:
@@ -109,8 +109,8 @@ class _Recorder:
         forward = error = None
         if type(kwargs.get("cache")).__name__ == PAGED:
             # An engine that was set up before: what is raised in its thread must come out of here.
-            self.error = name_serving(self.opened.model)
-            raise self.error
+            self.log.note(name_serving(self.opened.model))
+            raise self.log.error
         try:
             given = hooks.name_arguments(module, args, kwargs)
             forward = ForwardPass(self.run, given, self.opened, self.keep, self.layers)

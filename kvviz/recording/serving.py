@@ -111,11 +111,7 @@ class _ServingRecorder:
         except Exception:
             if self.log.error is None:
                 raise
-        if self.log.error is not None:
-            error = self.log.error
-            error.__suppress_context__ = True  # what the block made of it says less
-            # Without the frames of the engine's thread, which would keep its whole cache.
-            raise error.with_traceback(None)
+        self.log.raise_noted()
 
     # -- hooks, called in the engine's thread ----------------------------------------------------
 
@@ -220,6 +216,7 @@ def _check_model(model):
 def _check_keep(keep) -> bool:
     """Whether attention is kept."""
     names = (keep,) if isinstance(keep, str) else keep
-    if not isinstance(names, (list, tuple, set, frozenset)) or {*names} - {"attention"}:
+    listed = isinstance(names, list | tuple | set | frozenset)
+    if not listed or not all(isinstance(name, str) and name == "attention" for name in names):
         raise ValueError(f"keep takes ('attention',) or (), but got {describe(keep)}")
     return bool(names)

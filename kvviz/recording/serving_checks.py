@@ -40,7 +40,7 @@ def _check_request(step, each: ServingRequest, expect):
     counts = each.rows, each.held_before, each.held
     expect(isinstance(each.name, str), where, each.name)
     expect(all(is_whole(n) and n >= 0 for n in counts), where, counts)
-    expect(each.held == each.held_before + each.rows > 0, where, f"held {each.held}")
+    expect(each.held == each.held_before + each.rows, where, f"held {each.held}")
     expect(each.phase in PHASES, where, f"phase {each.phase!r}")
     is_idle = each in step.idle
     expect((each.phase == "idle") == is_idle == (each.rows == 0), where, f"{each.rows} rows")

@@ -76,7 +76,8 @@ class ServingStep:
         index: its number in the recording.
         engine: which of the engines started in the recording made this pass.
         requests: those fed, in the order of the pass's rows.
-        idle: those that keep their pages and were fed nothing in this pass.
+        idle: those that keep their pages and were fed nothing in this pass. With several answers
+            to a prompt of one token, the engine gives it a page first, and feeds it once for each.
         page_size: tokens that a page has cells for.
         n_pages: pages that requests may use: each is owned, cached, free or lent.
         owners: page -> names of the requests that have it in their page table.
@@ -86,10 +87,14 @@ class ServingStep:
         reserved: pages that the engine sets aside for padding, and that no request is ever given.
         lent: pages whose memory the layers with a window use now.
         waiting: names of the requests that have come and have no pages, the next one first.
-        preempted: those of them that had pages in the step before: they were put back.
+        preempted: those of them that had pages in the step before: they were put back, and all
+            that they held will be fed again.
         finished: names of the requests that have ended since the step before.
         windows: layer -> window, of the layers that have one.
         attention: layer -> (H, rows, columns) float32, of the layers kept; None if none were.
+
+    >>> served[1]
+    step 1: 6 rows: req_1 1 (decode), req_0 5 (prefill); 4 of 16 pages owned
     """
 
     index: int
@@ -127,6 +132,9 @@ class ServingStep:
 
         Raises:
             ValueError: no such request holds pages.
+
+        >>> served[1].request("req_0").held
+        6
         """
         found = {each.name: each for each in self.holding}
         if name not in found:
@@ -140,7 +148,11 @@ class ServingStep:
 
     @property
     def shared(self) -> dict[int, tuple[str, ...]]:
-        """Pages that several requests have, and who."""
+        """Pages that several requests have, and who.
+
+        >>> list(served[2].shared.values())
+        [('req_1', 'req_0')]
+        """
         return {page: names for page, names in self.owners.items() if len(names) > 1}
 
     @property
@@ -155,7 +167,11 @@ class ServingStep:
 
     @property
     def wasted_cells(self) -> int:
-        """Cells of these that are empty."""
+        """Cells of these that are empty.
+
+        >>> served[1].allocated_cells, served[1].held_cells, served[1].wasted_cells
+        (16, 14, 2)
+        """
         return self.allocated_cells - self.held_cells
 
     def count_bytes(self) -> int:
@@ -172,7 +188,11 @@ class ServingStep:
         return sum(each.rows for each in self.requests)
 
     def list_rows(self) -> tuple[ServingRow, ...]:
-        """What each row is, in the order of the pass."""
+        """What each row is, in the order of the pass.
+
+        >>> served[2].list_rows()[1]
+        ServingRow(request='req_0', position=6, token_id=91)
+        """
         return tuple(
             ServingRow(each.name, position, token)
             for each in self.requests
@@ -183,6 +203,10 @@ class ServingStep:
         """What each column is, in the order of `attention[layer]`: a block for each request.
 
         A layer with a window reads the last positions only. None stands for any layer without.
+
+        >>> column = served[2].list_columns()[0]
+        >>> column.position, column.cell, column.requests
+        (0, 0, ('req_1', 'req_0'))
         """
         window = self.windows.get(layer)
         columns = []
@@ -201,6 +225,9 @@ class ServingStep:
 
         A row sees the columns of its own request up to its own position, and in a layer with a
         window only the last ones of these.
+
+        >>> served[2].find_visible().sum(axis=1)
+        array([9, 7])
         """
         rows, columns = self.list_rows(), self.list_columns(layer)
         names = {name: n for n, name in enumerate(each.name for each in self.requests)}
