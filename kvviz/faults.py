@@ -131,6 +131,12 @@ def written_twice(self, layer, entry):
 
 
 @_override(KVCache.update)
+def moved_but_not_rotated_again(self, layer, entry):
+    """The oldest tokens are dropped and the rest renumbered, but their keys stay as they were."""
+    KVCache.update(self, layer, KVEntry(*(x[:, :, -3:] for x in entry)))
+
+
+@_override(KVCache.update)
 def keys_and_values_swapped(self, layer, entry):
     """Keys go where the values belong, and values go where the keys belong."""
     KVCache.update(self, layer, KVEntry(keys=entry.values, values=entry.keys))
@@ -175,6 +181,14 @@ def window_nobody_asked_for(self, t, pos_start, pos_end, device):
     return (distance >= 0) & (distance < 4)
 
 
+@_override(Forge.mask)
+def first_column_dropped(self, t, pos_start, pos_end, device):
+    """Later calls don't see the first column, where most heads put the attention they can spare."""
+    rows = torch.arange(pos_start, pos_end, device=device)[:, None]
+    columns = torch.arange(pos_end, device=device)
+    return (columns <= rows) & (columns >= min(pos_start, 1))
+
+
 @_override(Forge.forward)
 def cache_never_read(self, ids, cache=None):
     """The cache is filled but never read: every call starts over with the whole text."""
@@ -202,3 +216,10 @@ def kept_in_8_bits(self, layer, entry):
     """Kept as whole numbers up to 127, with one scale per key and per value."""
     kept = [(x / (scale := x.abs().amax(-1, keepdim=True) / 127)).round() * scale for x in entry]
     KVCache.update(self, layer, KVEntry(*kept))
+
+
+@_override(KVCache.update, group="precision")
+def scale_along_the_wrong_axis(self, layer, entry):
+    """Values in 8 bits share each channel's scale with all other tokens: a larger one moves it."""
+    scale = entry.values.abs().amax(2, keepdim=True) / 127
+    KVCache.update(self, layer, KVEntry(entry.keys, (entry.values / scale).round() * scale))

@@ -194,7 +194,7 @@ class Forge(nn.Module):
         past = None if cache is None else cache.get(0)
         t = ids.shape[1]
         held = 0 if past is None else past[0].shape[2]
-        # A call starts where the cache ends, unless the cache has dropped tokens and says otherwise.
+        # A call starts where the cache ends, unless the cache dropped tokens and says otherwise.
         pos_start = getattr(cache, "next_position", held)
         rotation = self.rotation(self.positions(t, pos_start))
         mask = self.mask(t, held, held + t, ids.device)  # by column: a dropped token has none

@@ -179,15 +179,15 @@ class FullAtThirtyTwo(KVCache):
         super().update(layer, both(lambda x: x[:, :, :32], entry))
 
 
-@wrong("window nobody asked for", "with more tokens: step 22: the cache did not hold position 0")
+@wrong("moved but not rotated again", "step 22: the cache held positions 1 to 64 of the 65 fed")
 class LastSixtyFour(KVCache):
     def update(self, layer, entry):
         super().update(layer, both(lambda x: x[:, :, -64:], entry))
 
 
-@wrong("write missing", "step 1: the cache did not hold position 0 of the 6")
+@wrong("moved but not rotated again", "position 6 was rotated for position 5")
 class WithoutTheFirst(KVCache):
-    """The oldest token goes, but once: no window."""
+    """The oldest token goes, but once: no window, and what is left is renumbered."""
 
     def update(self, layer, entry):
         first = self.get(layer) is None
@@ -223,6 +223,200 @@ class WholeBuffer(KVCache):
     def update(self, layer, entry):
         room = max(24 - entry.keys.shape[2], 0)
         super().update(layer, both(lambda x: torch.nn.functional.pad(x, (0, 0, 0, room)), entry))
+
+
+# -- what was dropped, and where the next call starts ----------------------------------------------
+
+
+class Drops(KVCache):
+    """Drops columns, and starts the next call where the text is: the positions are right."""
+
+    def __init__(self, n_layers):
+        super().__init__(n_layers)
+        self.reset()
+
+    def reset(self):
+        self._slots, self.next_position = [None] * len(self), 0
+
+    def update(self, layer, entry):
+        if layer == 0:
+            self.next_position += entry.keys.shape[2] - self.held
+        super().update(layer, both(lambda x: x[:, :, self.keep(layer, x.shape[2])], entry))
+
+
+@wrong("window nobody asked for", "step 1: the cache did not hold positions 0 to 1 of the 6 fed")
+class LastFour(Drops):
+    def keep(self, layer, n):
+        return [*range(n)][-4:]
+
+
+@wrong("window nobody asked for", "step 22: the cache did not hold position 0 of the 65 fed")
+class LastSixtyFourOfTheText(Drops):
+    def keep(self, layer, n):
+        return [*range(n)][-64:]
+
+
+@wrong("window nobody asked for", "step 1: the cache did not hold position 2 of the 6 fed before")
+class SinksAndLastThree(Drops):
+    def keep(self, layer, n):
+        return [i for i in range(n) if i < 2 or i >= n - 3]
+
+
+@wrong("first column dropped", "step 1: the cache did not hold position 0 of the 6 fed before")
+class FirstDropped(Drops):
+    def keep(self, layer, n):
+        return [*range(n)][int(self.next_position == n) :]  # when nothing is missing yet
+
+
+@wrong("first column dropped", "step 1, layer 2: the cache did not hold position 0 of the 6 fed")
+class FirstDroppedInOneLayer(KVCache):
+    def update(self, layer, entry):
+        first = layer == 2 and self.get(layer) is None
+        super().update(layer, both(lambda x: x[:, :, int(first) :], entry))
+
+
+@wrong("write missing", "step 1: the cache did not hold position 1 of the 6 fed before")
+class SecondDropped(Drops):
+    def keep(self, layer, n):
+        return [i for i in range(n) if i != 1 or self.next_position > n]
+
+
+@wrong("write missing", "step 1: the cache did not hold positions 0 to 1 of the 6 fed before")
+class FirstTwoDropped(Drops):
+    def keep(self, layer, n):
+        return [*range(n)][2 * (self.next_position == n) :]
+
+
+@wrong("new token not appended", "attention did not see the keys and values of position 6")
+class NewestDropped(Forge):
+    def append(self, past, new):
+        return super().append(past, new) if past is None or new.keys.shape[2] > 1 else past
+
+
+class Rerotates(Drops):
+    """Drops the oldest tokens, renumbers the rest, and rotates their keys for that."""
+
+    forge = Forge.small()
+
+    def reset(self):
+        super().reset()
+        del self.next_position  # a call starts at what is held
+
+    def update(self, layer, entry):
+        keep, forge = self.keep(layer, entry.keys.shape[2]), self.forge
+        entry = both(lambda x: x[:, :, keep], entry)
+        back = torch.arange(len(keep)) - torch.tensor(keep)
+        keys = forge.rotate(entry.keys, forge.rotation(back))
+        KVCache.update(self, layer, KVEntry(keys, entry.values))
+
+
+@wrong("window nobody asked for", "step 1: the cache did not hold positions 0 to 1 of the 6 fed")
+class LastFourRerotated(Rerotates):
+    def keep(self, layer, n):
+        return [*range(n)][-4:]
+
+
+@wrong("window nobody asked for", "step 1: the cache did not hold position 1 of the 6 fed before")
+class SinkAndLastFourRerotated(Rerotates):
+    def keep(self, layer, n):
+        return [i for i in range(n) if i < 1 or i >= n - 4]
+
+
+@wrong("moved but not rotated again", "step 1: the cache held positions 0, 2, 3, 4, 5 of the 6 fed")
+class SinkAndLastFourNotRotated(KVCache):
+    def update(self, layer, entry):
+        n = entry.keys.shape[2]
+        keep = [i for i in range(n) if i < 1 or i >= n - 4]
+        super().update(layer, both(lambda x: x[:, :, keep], entry))
+
+
+@wrong("mask with a hole", "step 1: position 1 was masked, although it is held")
+class SecondHidden(Forge):
+    def mask(self, t, pos_start, pos_end, device):
+        seen = torch.ones(t, pos_end, dtype=torch.bool).tril(pos_start)
+        seen[:, 1] &= pos_start == 0
+        return seen
+
+
+@wrong("first column dropped", "step 0: position 0, the first, was masked, although it is held")
+class FirstTakenForPadding(Forge):
+    """The first token is the padding token too: no later row sees it."""
+
+    def mask(self, t, pos_start, pos_end, device):
+        seen = torch.ones(t, pos_end, dtype=torch.bool).tril(pos_start)
+        seen[int(pos_start == 0) :, 0] = False
+        return seen
+
+
+@wrong("first column dropped", "step 1, layer 2: position 0, the first, was masked, although it")
+class FirstHiddenInOneLayer(Forge):
+    def attend(self, layer, query, keys, values, mask):
+        start = int(layer == 2 and query.shape[2] < keys.shape[2])
+        mask = mask if mask is None else mask[:, start:]
+        return super().attend(layer, query, keys[:, :, start:], values[:, :, start:], mask)
+
+
+@wrong("window nobody asked for", "step 1: the row saw only the last 6 columns")
+class WindowOfSixInDecode(Forge):
+    """In its first step, it hides the first column alone."""
+
+    def mask(self, t, pos_start, pos_end, device):
+        rows, columns = torch.arange(pos_start, pos_end)[:, None], torch.arange(pos_end)
+        return (columns <= rows) & ((rows - columns < 6) | (pos_start == 0))
+
+
+# -- whole numbers and their scale -----------------------------------------------------------------
+
+
+def in_whole_numbers(x, levels, *dims):
+    """As whole numbers up to `levels`, with one scale along these axes."""
+    scale = x.abs().amax(dims, keepdim=True).clamp_min(1e-30) / levels
+    return (x / scale).round() * scale
+
+
+@wrong("precision", "came back rounded to 8 bits, with one scale for each token and head, off by")
+class InEightBits(KVCache):
+    def update(self, layer, entry):
+        super().update(layer, both(lambda x: in_whole_numbers(x, 127, 3), entry))
+
+
+@wrong("precision", "came back rounded to 4 bits, with one scale for each token and head, off by")
+class InFourBits(KVCache):
+    def update(self, layer, entry):
+        super().update(layer, both(lambda x: in_whole_numbers(x, 7, 3), entry))
+
+
+@wrong("precision", "came back rounded to 8 bits, with one scale for all numbers, off by")
+class OneScaleForAll(KVCache):
+    def update(self, layer, entry):
+        super().update(layer, both(lambda x: in_whole_numbers(x, 127, 1, 2, 3), entry))
+
+
+@wrong("precision", "the keys to 8 bits, with one scale for each channel, over all tokens and the")
+class KeysPerChannel(KVCache):
+    """A good choice: channels of keys differ more than tokens do."""
+
+    def update(self, layer, entry):
+        keys = in_whole_numbers(entry.keys, 127, 2)
+        super().update(layer, KVEntry(keys, in_whole_numbers(entry.values, 127, 3)))
+
+
+@wrong("scale along the wrong axis", "rounded, the values to 4 bits, with one scale for each chan")
+class ValuesPerChannel(KVCache):
+    def update(self, layer, entry):
+        super().update(layer, KVEntry(entry.keys, in_whole_numbers(entry.values, 7, 2)))
+
+
+@wrong(
+    "precision", "came back rounded to 8 bits, with one scale for each channel, over all tokens,"
+)
+class PerChannelOnce(KVCache):
+    """Only the prompt is rounded: its scales stay as they are."""
+
+    def update(self, layer, entry):
+        is_first = self.get(layer) is None
+        kept = both(lambda x: in_whole_numbers(x, 127, 2), entry) if is_first else entry
+        super().update(layer, kept)
 
 
 # -- at first, and after a reset -------------------------------------------------------------------

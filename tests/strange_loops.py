@@ -151,7 +151,7 @@ WRONG = {
     flips_heads: "not recognised",
     decays_in_place: "not recognised",
     forgets_once: "not recognised",
-    mask_with_hole: "mask with a hole",
+    mask_with_hole: "first column dropped",
     fills_twice: "started over",
     tries_and_keeps: "another token fed",
 }

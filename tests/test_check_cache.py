@@ -13,6 +13,7 @@ from kvviz.checking import cache as cache_room
 from kvviz.checking import cache_rules
 from kvviz.checking.cache import RightForge, check_cache, judge_cache
 from kvviz.checking.causes import ADVICE
+from kvviz.checking.columns import find_scale
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache, KVEntry
 from tools.faults import PAGE, page, rights
@@ -190,6 +191,26 @@ def test_the_first_difference_has_a_place():
     assert (verdict.step, verdict.layer, verdict.position) == (1, 0, 5)
     late = check_cache(strangers.SwapsInOneLayer)
     assert late.layer == 2 and late.headline.startswith("step 1, layer 2: ")
+
+
+def test_what_is_right_about_a_window_is_said():
+    """Positions that are the text's, or distances that are right although all was renumbered."""
+    own = check_cache(odd_caches.LastFour)
+    right = "positions are right: the newest token was rotated for position 6"
+    assert own.remarks == (right,) and f"Note: {right}" in repr(own)
+    says = "positions 2 to 5 became positions 0 to 3, and all that is left was rotated for that"
+    assert check_cache(odd_caches.LastFourRerotated).remarks[0].startswith(says)
+    assert not check_cache(strangers.WindowOfEight).remarks
+    repeated = check_cache(odd_caches.LastFour, ids=torch.full((1, 2), 9))
+    assert not repeated.passed and len(repeated.remarks) <= 2
+
+
+def test_a_window_that_never_drops_is_the_same_cache():
+    class LastHundred(odd_caches.Drops):
+        def keep(self, layer, n):
+            return [*range(n)][-100:]
+
+    assert check_cache(LastHundred).passed
 
 
 # -- what cannot be judged -------------------------------------------------------------------------
@@ -466,6 +487,17 @@ def test_a_little_change_in_what_is_held_is_no_mask_and_no_error(cache_class, sa
     verdict = check_cache(cache_class)
     assert verdict.cause == "held changed a little" and says in verdict.headline, verdict
     assert "StopIteration" not in repr(verdict) and verdict.step == 1
+
+
+def test_few_numbers_are_whole_for_any_scale_and_say_nothing():
+    """Of two numbers that share a scale and an offset, one is 0 and the other is the largest."""
+    two = torch.randn(2, 2, 14, generator=torch.Generator().manual_seed(0))
+    assert find_scale(two) is None and find_scale(two[:, :1]) is None
+    three = odd_caches.in_whole_numbers(torch.cat([two, two[:, :1] / 3], 1), 127, 1)
+    assert find_scale(three) == (8, "for each channel, over all tokens")
+    shifted = torch.randint(0, 256, (2, 5, 14), generator=torch.Generator().manual_seed(0)).float()
+    shifted[:, :, 0], shifted[:, :, 1] = 0, 255
+    assert find_scale(shifted / 9 - 3) == (8, "for each token and head")
 
 
 def test_one_row_that_may_see_everything_has_no_mask_to_miss():

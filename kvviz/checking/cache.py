@@ -66,7 +66,7 @@ def check_cache(
         other = judge_cache(RightForge(model, n_new=n_new), cache_class, forge_class)
         if not other.passed:
             says = "found with another text: yours repeats itself, and equal tokens hide mistakes"
-            return replace(other, remarks=(says,))
+            return replace(other, remarks=(says, *other.remarks))
     return judge_cache(right, cache_class, forge_class)
 
 

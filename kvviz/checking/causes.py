@@ -147,6 +147,9 @@ ADVICE = {
     "sees it: create it in __init__, not in the class.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
     "but it's no longer the same cache.",
+    "scale along the wrong axis": "Values share a scale with those of all other tokens: each "
+    "larger one moves it, and makes it coarser for the rest. Give each value a scale of its own, "
+    "along its channels: then what is held stays as it is.",
     "held changed a little": "Keys and values must come out as they went in, to the last digit: "
     "look for arithmetic on the way into the cache, or out of it. The change adds up from step to "
     "step where the whole entry is stored again.",
@@ -159,8 +162,14 @@ ADVICE = {
     "mask of another width": "Rows see everything that is held, too: a mask runs from where the "
     "cache ends, pos_start, to pos_end, and has a column for each position before pos_end.",
     "mask with a hole": "A row may see every position that is held: a mask covers held and new.",
-    "window nobody asked for": "The oldest tokens were dropped, or hidden. Every token is needed "
-    "until the text ends.",
+    "window nobody asked for": "Older tokens were dropped, or hidden. A window can be a good "
+    "choice, but it's no longer the same cache: there, every token is needed until the text ends.",
+    "first column dropped": "In a trained model, most heads give the first column the attention "
+    "they can spare: no other column costs as much to drop. Every token is needed until the text "
+    "ends.",
+    "moved but not rotated again": "What is left was renumbered, but a key keeps the position it "
+    "was rotated for, so distances are wrong. Count on from all that was fed (`next_position`), or "
+    "rotate the keys that moved.",
     UNKNOWN: "None of the mistakes this check knows leaves these numbers. Everything before this "
     "point is right: compare your code with the plain version here.",
 }
@@ -176,6 +185,7 @@ class Cause:
     layer: int | None = None
     position: int | None = None
     lines: str = ""  # the learner's own lines that raised
+    remark: str = ""  # what is right all the same
 
     @property
     def advice(self) -> str:

@@ -6,9 +6,15 @@ Queries are right. Each rule says what it looks at, and what else would leave th
 from __future__ import annotations
 
 from kvviz.checking.causes import UNKNOWN
-from kvviz.checking.columns import find_precision, list_positions, match_columns, name_positions
+from kvviz.checking.columns import list_positions, match_columns, name_positions
 from kvviz.checking.drift_rules import held_came_back_changed
 from kvviz.checking.evidence import LayerEvidence
+from kvviz.checking.missing_rules import (
+    columns_missing,
+    moved_and_rotated_again,
+    moved_but_not_rotated_again,
+)
+from kvviz.checking.precision_rules import lower_precision, scale_over_all_tokens
 from kvviz.checking.query_rules import key_at_another_position
 from kvviz.words import pluralize
 
@@ -100,48 +106,6 @@ def newest_not_seen(layer: LayerEvidence):
     return layer.cause(name, says, columns.missing[0])
 
 
-def columns_missing(layer: LayerEvidence):
-    columns, n = layer.columns, layer.fed_before
-    if not columns.is_paired or not columns.missing or columns.repeated:
-        return None
-    missing, name = columns.missing, "write missing"
-    what = name_positions(missing)
-    says = f"the cache did not hold {what} of the {n} fed before"
-    if missing == list(range(n)):
-        says = f"the cache held nothing of the {n} fed before"
-        if not getattr(layer.step, "was_read", True):
-            says = "forward never called `get` of the cache it was given"
-            return layer.cause("cache not used", says)
-        if _never_held(layer, layer.step.layers):
-            name = "write never happens"
-        elif _never_held(layer, [layer.number]):
-            says = f"this layer held nothing of the {n} fed before, and others did"
-    elif missing == list(range(len(missing))) and len(missing) < n and _slides(layer):
-        name = "window nobody asked for"
-    if len(columns.expected) > n and name == "write missing":  # the cache had it, attention not
-        says = (
-            f"the cache returned {pluralize(n, 'token')}, and attention did not see {what} of them"
-        )
-        name = "past not appended" if layer.entry("pasts") else name
-    return layer.cause(name, says, missing[0])
-
-
-def _never_held(layer: LayerEvidence, layers) -> bool:
-    """Whether in no step at all one of these layers held anything."""
-    return not any(step.before.get(number) for step in layer.run for number in layers)
-
-
-def _slides(layer: LayerEvidence) -> bool:
-    """Whether the next step has lost more of the oldest tokens; false if there is none."""
-    n = layer.columns.keys.shape[1]
-    later = [step for step in layer.run[layer.index + 1 :] if layer.number in step.layers]
-    seen = layer.held == layer.fed_before
-    if not later:
-        return False
-    number, after = layer.number, later[0]
-    return (after.keys[number].shape[2] if seen else after.before.get(number, 0)) <= n
-
-
 def columns_repeated(layer: LayerEvidence):
     columns = layer.columns
     if not columns.is_paired or not (repeated := columns.repeated):
@@ -201,21 +165,6 @@ def another_layers_columns(layer: LayerEvidence):
             return layer.cause(f"{taken[0]} of another layer", says)
 
 
-def lower_precision(layer: LayerEvidence):
-    """What was held is close to right, and uses fewer bits than it was given."""
-    n = layer.fed_before
-    if not n or layer.columns.keys.shape[1] != layer.end:
-        return None
-    for ours, right in layer.columns.pairs:
-        ours, right = ours[:, :n], right[:, :n]
-        is_close = (ours - right).norm() <= 0.2 * right.norm()
-        if layer.differs(ours, right) and is_close and (kept := find_precision(ours)):
-            gap = float((ours - right).abs().max() / right.abs().max())
-            off = f"off by up to {gap:.0e} of the largest number"
-            says = f"what was held came back rounded to {kept}, {off}"
-            return layer.cause("precision", says)
-
-
 def other_columns(layer: LayerEvidence):
     columns, n, expected = layer.columns, layer.columns.keys.shape[1], len(layer.columns.expected)
     if n != expected:
@@ -238,12 +187,15 @@ COLUMN_RULES = (
     keys_apart_from_values,
     past_not_appended,
     newest_not_seen,
+    moved_but_not_rotated_again,
     columns_missing,
+    moved_and_rotated_again,
     columns_repeated,
     wrong_order,
     unwritten_columns,
     key_at_another_position,
     another_layers_columns,
+    scale_over_all_tokens,
     lower_precision,
     held_came_back_changed,
     other_columns,

@@ -5,8 +5,10 @@ Keys or values of one layer and sequence, (heads, columns, D).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,19 +88,50 @@ def identify(matches: Tensor, preferred) -> list[int]:
     return [wish if wish in fit else fit[0] if fit else -1 for fit, wish in wished]
 
 
+class Scale(NamedTuple):
+    """Whole numbers times a scale: of how many bits, and what shares one scale, in words."""
+
+    bits: int
+    shared: str
+
+    def __str__(self):
+        return f"{self.bits} bits, with one scale {self.shared}"
+
+
+ALL_TOKENS = "for each channel, over all tokens"
+_SHARED = {  # the axes of (heads, columns, D) along which numbers share a scale
+    (2,): "for each token and head",
+    (0, 2): "for each token",
+    (1,): ALL_TOKENS,
+    (0,): "for each token and channel, over all heads",
+    (0, 1): "for each channel, over all heads and tokens",
+    (0, 1, 2): "for all numbers",
+}
+
+
 def find_precision(x: Tensor) -> str | None:
     """In words, the coarser kind of number that x (heads, columns, D) was kept in; else None."""
     for kind in _COARSER:
         if torch.equal(x.to(kind).to(x.dtype), x):
             return str(kind).removeprefix("torch.")
-    # One scale for the numbers of each head and column, of each column, or of each number, or one.
-    for dims in ((2,), (0, 2), (1,), (0, 1, 2)):
+    return str(scale) if (scale := find_scale(x)) else None
+
+
+def find_scale(x: Tensor) -> Scale | None:
+    """The scale that x (heads, columns, D) was rounded with; None if no scale makes it whole.
+
+    Some of those that share a scale are whole in any case: the largest, and with an offset the
+    smallest too. So a scale is tried only where more numbers share it than that.
+    """
+    for dims, shared in _SHARED.items():
+        n_shared = math.prod(x.shape[dim] for dim in dims)
         low, high = x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
         largest, spread = x.abs().amax(dims, keepdim=True), (high - low).clamp_min(1e-30)
         for levels in (127, 7):
             steps = x / largest.clamp_min(1e-30) * levels, (x - low) / spread * (2 * levels + 1)
-            if any((each - each.round()).abs().max() < 0.01 for each in steps):
-                return f"{levels.bit_length() + 1} bits"
+            for each in steps[: max(0, n_shared - 1)]:
+                if (each - each.round()).abs().max() < 0.01:
+                    return Scale(levels.bit_length() + 1, shared)
     return None
 
 

@@ -55,6 +55,15 @@ def own_key_not_seen(layer: LayerEvidence):
         return layer.cause("own key left out", says, _only_row(layer))
 
 
+def first_column_hidden(layer: LayerEvidence):
+    """The first position alone. A window hides more in the next step; row 0 may see itself."""
+    ages = _ages(layer)
+    visible = (ages >= 0) & ((layer.seen.positions > 0) | (ages == 0))
+    if layer.explains(visible) and not _window_slides(layer):
+        says = "position 0, the first, was masked, although it is held"
+        return layer.cause("first column dropped", says, 0)
+
+
 def mask_with_a_hole(layer: LayerEvidence):
     """One position hidden. In one step that can also be a window: the next step tells."""
     causal, columns = _ages(layer) >= 0, layer.seen.positions
@@ -113,6 +122,7 @@ MASK_RULES = (
     mask_looks_ahead,
     mask_from_the_top_left,
     own_key_not_seen,
+    first_column_hidden,
     mask_with_a_hole,
     window,
     other_outputs,

@@ -60,6 +60,7 @@ class Verdict:
         """A failing verdict with the cause's name, advice and place; `rest` adds or replaces."""
         found = {"headline": cause.says, "cause": cause.name, "advice": cause.advice}
         found |= {"step": cause.step, "layer": cause.layer, "position": cause.position}
+        found |= {"remarks": (cause.remark,) if cause.remark else ()}
         return cls(False, **{**found, **rest})
 
     @property

@@ -115,6 +115,11 @@ def _paint_levels(ax: Axes, levels: Mapping) -> None:
     spots = [ax.transData.transform((x, 0))[0] for x in levels.values()]
     wide = max(map(measure_names, [[name] for name in levels]), default=0)
     names = dict(spread_out(spots, wide + 12))
+    end = ax.get_figure().bbox.x1 - 8
+    for i in sorted(names, key=names.get, reverse=True):  # none beyond the right edge
+        half = measure_names([list(levels)[i]]) / 2
+        names[i] = min(names[i], end - half)
+        end = names[i] - half - 12
     for i, (name, x) in enumerate(levels.items()):
         ax.axvline(x, color=style.PAPER, linewidth=4, zorder=2.5)
         draw_level(ax.axvline, x, name).set(color=style.TEXT, zorder=2.6)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, log10
+from math import ceil
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
@@ -12,7 +11,8 @@ from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import make_canvas, measure_names, write_number
 from kvviz.drawing.figures import pick_square
 from kvviz.drawing.flow_layer import draw_bracket
-from kvviz.drawing.marks import Cells, add, make_boxes, write
+from kvviz.drawing.marks import add, write
+from kvviz.drawing.number_cells import choose_limit, draw_scale, paint_numbers
 from kvviz.drawing.numbers_facts import (
     KINDS,
     WIDEST,
@@ -27,9 +27,8 @@ from kvviz.drawing.picture import Picture
 from kvviz.recording.square import Square
 
 WIDE, CELL, HIGH = 440, 34, 330  # pixels: all columns, a column at most, all rows
-LEFT, TOP, LABELS, LINE, SWATCH = 58, 52, 60, 15, 24  # pixels
+LEFT, TOP, LABELS, LINE = 58, 52, 60, 15  # pixels
 FIRST = 6  # numbers of the newest that are written out
-SLIT = 2.0  # pixels: the mark of a number below zero
 
 
 def draw_numbers(
@@ -94,8 +93,8 @@ def _paint(numbers: Numbers, start: int, title: str):
     wide = max(right + 200, 32 + measure_names([title], style.TITLE), 32 + long, 470)
     figure, ax = make_canvas(title, (wide, bottom + 26 * len(work) + 72))
     write(ax, 16, 44, subtitle, color=style.QUIET, gid="where")
-    limit = _choose_limit(values)
-    _paint_cells(ax, values, limit, (LEFT, top, cell, row))
+    limit = choose_limit(values)
+    paint_numbers(ax, values, limit, (LEFT, top, cell, row))
     _label_columns(ax, numbers, start, (LEFT, top, cell))
     for number in (0, width - 1):
         y = top + row * (number + 0.5)
@@ -111,45 +110,8 @@ def _paint(numbers: Numbers, start: int, title: str):
         at = LEFT + cell * (numbers.framed - start)
         _frame_column(ax, numbers, (at, top, cell, row))
         _write_first(ax, numbers, right + 22, top, row, at + cell)
-    _draw_scale(ax, limit, LEFT, down + 22)
+    draw_scale(ax, limit, LEFT, down + 22)
     return figure
-
-
-def _choose_limit(values: np.ndarray) -> float:
-    """A round number that few of the sizes go beyond."""
-    size = float(np.quantile(np.abs(values), 0.96)) if values.size else 0.0
-    if not np.isfinite(size) or size <= 0:
-        return 1.0
-    power = 10.0 ** floor(log10(size))
-    return next(step * power for step in (1, 2, 3, 5, 10) if step * power >= size * 0.999)
-
-
-def _get_levels(values: np.ndarray, limit: float) -> np.ndarray:
-    """-5 to 5: how far each number is from zero, in fifths of `limit`."""
-    most = len(style.LEVELS)
-    return np.clip(np.rint(np.nan_to_num(values) / limit * most), -most, most).astype(int)
-
-
-def _paint_cells(ax: Axes, values: np.ndarray, limit: float, at) -> None:
-    """Draw a cell for each number; those below zero have a white slit."""
-    left, top, cell, row = at
-    levels, gap = _get_levels(values, limit), 1.5 if cell >= 10 else 0.5 if cell >= 5 else 0
-    for level in np.unique(levels):
-        k, j = np.nonzero(levels == level)
-        x, y = left + cell * j, top + row * k
-        places = list(zip(k.tolist(), j.tolist(), strict=True))
-        fill = style.tint_number(int(level))
-        boxes = make_boxes(x + gap / 2, y, cell - gap, row)
-        add(ax, [Cells("numbers", str(level), places, boxes, facecolors=fill)])
-        if level < 0:
-            _draw_slits(ax, x + cell / 2, y, y + row, min(SLIT, cell / 4))
-
-
-def _draw_slits(ax: Axes, x, top, bottom, wide: float) -> None:
-    lines = np.stack([np.c_[x, top], np.c_[x, bottom]], 1)
-    slits = LineCollection(lines, colors=style.PAPER, linewidths=0.75 * wide, capstyle="butt")
-    slits.set_gid("below zero")
-    add(ax, [slits])
 
 
 def _label_columns(ax: Axes, numbers: Numbers, start: int, at) -> None:
@@ -205,21 +167,3 @@ def _write_rounded(number: float) -> str:
     if abs(number) >= 1000:
         return write_number(float(f"{number:.2g}")).replace("-", "−")
     return f"{round(float(number), 2) + 0.0:.2f}".replace("-", "−")  # + 0.0: no minus before 0.00
-
-
-def _draw_scale(ax: Axes, limit: float, x: float, y: float) -> None:
-    """Draw the colour of each level, with the numbers at its ends and in the middle."""
-    most = len(style.LEVELS)
-    for i, level in enumerate(range(-most, most + 1)):
-        left = x + SWATCH * i
-        box = make_boxes(left, y, SWATCH, 11, inset=0.5)
-        add(ax, [Cells("scale", str(level), [level], box, facecolors=style.tint_number(level))])
-        if level < 0:
-            _draw_slits(ax, [left + SWATCH / 2], [y], [y + 11], SLIT)
-    end = write_number(limit)
-    marks = {-most: f"−{end} or less", 0: "0", most: f"{end} or more"}
-    for level, words in marks.items():
-        middle = x + SWATCH * (level + most + 0.5)
-        write(ax, middle, y + 22, words, size=style.SMALL, color=style.QUIET, ha="center")
-    right = x + SWATCH * (2 * most + 1) + 10
-    write(ax, right, y + 6, "slit: below zero", size=style.SMALL, color=style.QUIET)
