@@ -42,6 +42,8 @@ _HOME = {
     "KVCache": "forge",
     "KVEntry": "forge",
     "causal_mask": "forge",
+    "PagePool": "paged",
+    "PagedKVCache": "paged",
     "Picture": "drawing.picture",
     "draw_step": "drawing.figures",
     "draw_side_by_side": "drawing.figures",

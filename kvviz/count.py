@@ -15,6 +15,8 @@ from numbers import Real
 from kvviz.arguments import check_whole, describe
 from kvviz.layer_caches import LayerCache as LayerCache
 from kvviz.layer_caches import layers as layers
+from kvviz.page_counts import paged_bytes as paged_bytes
+from kvviz.page_counts import pages_needed as pages_needed
 
 FLOAT32 = 4  # bytes
 UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}  # in bytes

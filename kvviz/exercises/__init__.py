@@ -10,9 +10,12 @@ from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.rounding import is_rounding
+from kvviz.exercises.scheduling import scheduler
 from kvviz.exercises.scoring import score_last_row
+from kvviz.exercises.serving import fits, positions_from_mask
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
 __all__ += ["diagnose", "fixed", "forward", "is_rounding", "prediction", "price", "repair"]
 __all__ += ["reusable", "score_last_row", "share_used", "two_turns"]
+__all__ += ["fits", "positions_from_mask", "scheduler"]

@@ -1,0 +1,237 @@
+"""A cache in pages: `PagedKVCache` behind the `get`, `update` and `reset` of a `KVCache`.
+
+Memory is cut into pages of `page_size` tokens (PagedAttention, arXiv 2309.06180). A cache has a
+table of page numbers, and takes another page when its last one is full. Pages of a text's beginning
+can be in several tables at once: the pool counts their owners.
+Axes: B batch, G key/value heads, D head width; the 2 is keys and values.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from kvviz.arguments import check_whole
+from kvviz.forge import KVCache, KVEntry
+from kvviz.words import pluralize
+
+
+class PagePool:
+    """All the pages there are, and how many page tables each one is in: 0 for a free page.
+
+    `pages` is (n_pages, layers, 2, B, G, page_size, D), made by the first write; None before.
+
+    >>> pool = PagePool(n_pages=4, page_size=16)
+    >>> pool.take(2), pool.owners, pool.free
+    ([0, 1], [1, 1, 0, 0], [2, 3])
+    """
+
+    def __init__(self, n_pages: int = 64, page_size: int = 16):
+        self.page_size = check_whole("page_size", page_size, least=1)
+        self.owners = [0] * check_whole("n_pages", n_pages, least=1)
+        self.pages: Tensor | None = None
+
+    @property
+    def free(self) -> list[int]:
+        """The pages without an owner, in order.
+
+        >>> PagePool(n_pages=2).free
+        [0, 1]
+        """
+        return [page for page, owners in enumerate(self.owners) if owners == 0]
+
+    def take(self, n: int) -> list[int]:
+        """Give out the first `n` free pages, each to one owner.
+
+        Raises:
+            RuntimeError: fewer are free; none is given out then.
+
+        >>> PagePool(n_pages=2).take(3)
+        Traceback (most recent call last):
+        RuntimeError: no room: this takes 3 more pages, and 2 of 2 are free
+        """
+        if n > len(free := self.free):
+            has = f"{len(free)} of {len(self.owners)} {'is' if len(free) == 1 else 'are'} free"
+            raise RuntimeError(f"no room: this takes {pluralize(n, 'more page')}, and {has}")
+        for page in free[:n]:
+            self.owners[page] = 1
+        return free[:n]
+
+    def share(self, page: int) -> None:
+        """Count one more owner.
+
+        >>> pool = PagePool(n_pages=1)
+        >>> pool.share(pool.take(1)[0])
+        >>> pool.owners
+        [2]
+        """
+        self.owners[page] += 1
+
+    def give_back(self, page: int) -> None:
+        """Count one owner less; without any, the page is free, whatever is still written there.
+
+        >>> pool = PagePool(n_pages=1)
+        >>> pool.give_back(pool.take(1)[0])
+        >>> pool.free
+        [0]
+        """
+        self.owners[page] -= 1
+
+    def fit(self, n_layers: int, columns: Tensor) -> None:
+        """Make the pages, as wide as these columns (2, B, G, tokens, D); or see that they fit.
+
+        Raises:
+            ValueError: the pages that caches hold are of another size or dtype.
+
+        >>> pool = PagePool(n_pages=8, page_size=16)
+        >>> pool.fit(4, torch.zeros(2, 1, 3, 5, 64))
+        >>> pool.pages.shape
+        torch.Size([8, 4, 2, 1, 3, 16, 64])
+        """
+        *sides, _, width = columns.shape
+        shape = (len(self.owners), n_layers, *sides, self.page_size, width)
+        kind = shape, columns.dtype
+        if self.pages is not None and (tuple(self.pages.shape), self.pages.dtype) == kind:
+            return
+        if any(self.owners):
+            made = f"{tuple(self.pages.shape[1:])} of {self.pages.dtype}"
+            raise ValueError(f"expected pages of {made}, got {shape[1:]} of {columns.dtype}")
+        self.pages = torch.zeros(shape, dtype=columns.dtype, device=columns.device)
+
+    def __repr__(self):
+        size, free = pluralize(self.page_size, "token"), len(self.free)
+        return f"PagePool({len(self.owners)} pages of {size}), {free} free"
+
+
+class PagedKVCache(KVCache):
+    """A `KVCache` that keeps its columns in pages. All layers use the same page table.
+
+    Sequences of a batch lie side by side in each page: they're as long as one another, so one
+    table does for all. A page then holds `page_size` tokens of each.
+
+    >>> cache = PagedKVCache(4, page_size=4, n_pages=8)
+    >>> logits = kv.Forge.small()(ids, cache)
+    >>> cache, cache.table
+    (PagedKVCache(4), 6 tokens held in 2 pages of 4, [0, 1])
+    """
+
+    def __init__(
+        self, n_layers: int, page_size: int = 16, n_pages: int = 64, pool: PagePool | None = None
+    ):
+        self.pool = PagePool(n_pages, page_size) if pool is None else pool
+        self.table: list[int] = []  # page numbers, in the order of the text
+        self._fill = [0] * n_layers  # tokens that each layer holds
+
+    def locate(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The page and the cell in it where each position's key and value are.
+
+        >>> cache = PagedKVCache(1, page_size=4)
+        >>> cache.table = [7, 2]
+        >>> cache.locate(torch.tensor([0, 3, 4]))
+        (tensor([7, 7, 2]), tensor([0, 3, 0]))
+        """
+        size = self.pool.page_size
+        return torch.tensor(self.table)[positions // size], positions % size
+
+    def get(self, layer: int) -> KVEntry | None:
+        """A layer's entry, gathered from its pages; None before the first call.
+
+        >>> cache, entry = PagedKVCache(1), KVEntry(*torch.rand(2, 1, 2, 20, 14))
+        >>> cache.update(0, entry)
+        >>> torch.equal(cache.get(0).keys, entry.keys)
+        True
+        """
+        if not self._fill[layer]:
+            return None
+        pages, cells = self.locate(torch.arange(self._fill[layer]))
+        columns = self.pool.pages[pages, layer, :, :, :, cells]  # (held, 2, B, G, D)
+        return KVEntry(*columns.movedim(0, 3))
+
+    def update(self, layer: int, entry: KVEntry) -> None:
+        """Write the columns that are new. Those before them are in their pages already.
+
+        Raises:
+            RuntimeError: more pages are needed than are free; nothing is written then.
+            ValueError: a shorter entry than the one held, or another size than the pool's pages.
+
+        >>> cache, entry = PagedKVCache(1, page_size=16), KVEntry(*torch.zeros(2, 1, 2, 33, 14))
+        >>> cache.update(0, entry)
+        >>> cache.table
+        [0, 1, 2]
+        """
+        columns = torch.stack(tuple(entry))  # (2, B, G, tokens, D)
+        held, end = self._fill[layer], columns.shape[3]
+        if end < held:
+            raise ValueError(f"expected at least the {held} tokens held, got {end}: reset it first")
+        self.pool.fit(len(self), columns)
+        self.make_room(held, end)
+        pages, cells = self.locate(torch.arange(held, end))
+        self.pool.pages[pages, layer, :, :, :, cells] = columns[:, :, :, held:].movedim(3, 0)
+        self._fill[layer] = end
+
+    def make_room(self, held: int, end: int) -> None:
+        """Own each page that positions held to end - 1 are written to, and be the only owner.
+
+        >>> cache = PagedKVCache(1, page_size=4)
+        >>> cache.make_room(0, 6)
+        >>> cache.table
+        [0, 1]
+        """
+        size, pool = self.pool.page_size, self.pool
+        written = range(held // size, min(ceil(end / size), len(self.table)))  # of those it has
+        shared = [n for n in written if pool.owners[self.table[n]] > 1]
+        taken = pool.take(len(shared) + max(0, ceil(end / size) - len(self.table)))
+        for n in shared:  # copy on write
+            page, self.table[n] = self.table[n], taken.pop(0)
+            pool.pages[self.table[n]] = pool.pages[page]
+            pool.give_back(page)
+        self.table += taken
+
+    def fork(self, tokens: int | None = None) -> PagedKVCache:
+        """A second cache that begins with the same tokens, in the same pages: nothing is copied.
+
+        Whoever writes to a page with two owners gets a copy of it first; see `make_room`.
+
+        Args:
+            tokens: how many of those held, from the first one on; all of them by default.
+
+        Raises:
+            ValueError: `tokens` is negative, or more than are held.
+
+        >>> cache = PagedKVCache(4, page_size=4)
+        >>> logits = kv.Forge.small()(ids, cache)
+        >>> cache.fork(4).table, cache.pool.owners[:3]
+        ([0], [2, 1, 0])
+        """
+        tokens = self.held if tokens is None else check_whole("tokens", tokens, least=0)
+        if tokens > self.held:
+            raise ValueError(f"tokens: expected at most the {self.held} held, got {tokens}")
+        other = copy(self)
+        other.table = self.table[: ceil(tokens / self.pool.page_size)]
+        other._fill = [tokens] * len(self)
+        for page in other.table:
+            self.pool.share(page)
+        return other
+
+    def reset(self) -> None:
+        """Give all pages back.
+
+        >>> cache = PagedKVCache(4)
+        >>> logits = kv.Forge.small()(ids, cache)
+        >>> cache.reset()
+        >>> cache.held, cache.table
+        (0, [])
+        """
+        for page in self.table:
+            self.pool.give_back(page)
+        self.table, self._fill = [], [0] * len(self)
+
+    def __len__(self):
+        return len(self._fill)
+
+    def __repr__(self):
+        n, size = pluralize(len(self.table), "page"), self.pool.page_size
+        return f"{super().__repr__()} in {n} of {size}"
