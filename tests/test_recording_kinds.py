@@ -100,7 +100,10 @@ def test_a_sparse_model_keeps_its_index_mask():
 
 def test_generate_batch_says_what_to_use():
     model = small.llama()
-    with record(model) as run, pytest.raises(ValueError, match="generate_batch .* Use generate"):
+    with (
+        record(model) as run,
+        pytest.raises(ValueError, match="generate_batch .* Use record_serving"),
+    ):
         model.generate_batch([[5, 6, 7]], max_new_tokens=2)
     assert "init_continuous_batching" not in vars(model) and len(run) == 0
 

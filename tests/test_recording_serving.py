@@ -193,12 +193,13 @@ def test_one_name_given_twice_is_two_requests(llama):
     assert all(each.finished and len(each.new_ids) == 3 for each in run.requests)
 
 
-def test_an_engine_left_running_serves_its_requests(llama):
+def test_an_engine_left_running_serves_its_requests(llama, capfd):
     with record_serving(llama) as run:
         manager = llama.init_continuous_batching(**configure(5))
-        manager.start()
         manager.add_request(prompt(7), request_id="sky")
+        manager.start()
     assert [each.finished for each in run.requests] == [True] and len(run) == 5
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_tokenizer_gives_the_texts(llama):
@@ -430,6 +431,15 @@ def test_an_engine_that_runs_already_is_refused(llama):
         with pytest.raises(ValueError, match="start it inside"):
             with record_serving(llama):
                 pass
+
+
+def test_two_engines_at_a_time_are_refused(llama):
+    with pytest.raises(ValueError, match="two engines at a time"), record_serving(llama) as run:
+        with llama.continuous_batching_context_manager(**configure(2)) as manager:
+            manager.add_request(prompt(5))
+            manager.get_result(timeout=5)
+            serve(llama, [prompt(5)])
+    assert len(run) == 2
 
 
 def test_a_version_without_these_fields_is_refused_by_name(llama):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from typing import NamedTuple
 
 import transformers
@@ -32,10 +33,17 @@ def find_manager(thread=None):
     return owner if hasattr(owner, "batch_processor") and hasattr(owner, "model") else None
 
 
-def find_threads(model) -> list[threading.Thread]:
-    """The threads in which an engine serves this model."""
-    managers = {thread: find_manager(thread) for thread in threading.enumerate()}
-    return [thread for thread, each in managers.items() if each and each.model is model]
+def list_managers(model) -> list:
+    """The managers of the engines that serve this model now."""
+    managers = map(find_manager, threading.enumerate())
+    return [each for each in managers if each is not None and each.model is model]
+
+
+def stop(manager, **how):
+    """Stop an engine, and wait until its thread has ended."""
+    while manager.batch_processor is None and manager.is_running():
+        time.sleep(0.01)  # it is only being set up, and would warn of that
+    manager.stop(block=True, **how)
 
 
 def check_kinds(model):

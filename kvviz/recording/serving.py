@@ -92,7 +92,7 @@ class _ServingRecorder:
 
     @contextlib.contextmanager
     def attach(self):
-        if engine.find_threads(self.model):
+        if engine.list_managers(self.model):
             refuse(self.model, "its engine runs already: start it inside the `with` block")
         self.run.open(self._list_requests)
         try:
@@ -191,12 +191,12 @@ def _end_engines(model):
     hard = True
     try:
         yield
-        for thread in engine.find_threads(model):
-            engine.find_manager(thread).stop(block=True)
+        for manager in engine.list_managers(model):
+            engine.stop(manager)
         hard = False
     finally:
-        for thread in engine.find_threads(model) if hard else ():
-            engine.find_manager(thread).stop(block=True, hard_stop=True)
+        for manager in engine.list_managers(model) if hard else ():
+            engine.stop(manager, hard_stop=True)
 
 
 def _check_model(model):
