@@ -111,7 +111,6 @@ def pytest_make_collect_report(collector):
 def examples():
     """What docstring examples start from: a small random model, a prompt and three runs."""
     import torch
-    from transformers import ContinuousBatchingConfig
 
     import kvviz as kv
     from tests import small
@@ -122,16 +121,6 @@ def examples():
         model.generate(ids, max_new_tokens=5, do_sample=False, use_cache=False)
     with kv.record(model) as run:
         model.generate(ids, max_new_tokens=5, do_sample=False)
-<<<<<<< HEAD
-    pages, prompt = ContinuousBatchingConfig(page_size=4, num_blocks=9), ids[0].tolist()
-    with kv.record_serving(model) as served:
-        model.generate_batch(
-            [prompt, prompt[:3]], continuous_batching_config=pages, max_new_tokens=3,
-            progress_bar=False,
-        )  # fmt: skip
-    runs = {"run": run, "uncached": uncached, "served": served}
-    return {"kv": kv, "torch": torch, "model": model, "ids": ids, **runs}
-=======
     names = {"kv": kv, "torch": torch, "model": model, "ids": ids, "run": run}
     return names | {"uncached": uncached, "served": _serve(model, ids[0].tolist())}
 
@@ -146,7 +135,6 @@ def _serve(model, ids):
     with kv.record_serving(model) as served:
         model.generate_batch([ids, [*ids, 7]], continuous_batching_config=pages, max_new_tokens=3)
     return served
->>>>>>> w-serving
 
 
 @pytest.fixture(autouse=True)

@@ -228,7 +228,14 @@ def test_a_schedule_as_numbers_says_the_same_as_the_run(steps, by):
 def test_a_prompts_length_says_which_single_row_is_still_its_own():
     table = {"a": [1, 1, 1, 1]}
     assert "first token after 1 step" in repr(kv.draw_schedule(table))
-    assert "first token after 3 steps" in repr(kv.draw_schedule(table, prompts={"a": 3}))
+    picture = kv.draw_schedule(table, prompts={"a": 3})
+    assert "first token after 3 steps" in repr(picture)
+    assert [cells(picture)["schedule", (0, step)] for step in range(4)] == [
+        "chunk",
+        "chunk",
+        "prefill",
+        "decode",
+    ]
 
 
 def test_padding_counts_as_work_and_gives_no_token():

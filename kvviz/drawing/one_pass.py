@@ -47,7 +47,7 @@ def draw_pass(
         ValueError: there is no such step, layer or head.
 
     >>> kv.draw_pass(served)
-    step 0: 9 rows by 9 columns; no row sees a column that isn't its own request's; req_0: 6 ...
+    step 0: 8 rows by 8 columns; no row sees a column that isn't its own request's; req_1: 7 ...
     """
     one = pass_facts.read_pass(serving, step, layer, head)
     with style.scope():

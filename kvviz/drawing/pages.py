@@ -39,7 +39,7 @@ def draw_pages(serving, *, step: int = 0, title: str | None = None) -> Picture:
         ValueError: there is no such step.
 
     >>> kv.draw_pages(served, step=1)
-    step 1: 3 of 9 pages of 4 cells in use, 1 of their cells empty; req_0 holds 7 tokens in ...
+    step 1: 4 of 16 pages of 4 cells in use, 2 of their cells empty; req_1 holds 8 tokens in ...
     """
     memory = pages_facts.read_memory(serving, step)
     with style.scope():

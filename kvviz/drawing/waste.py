@@ -57,7 +57,7 @@ def draw_waste(
         ValueError: there is no such step, or a request holds more than a slab has room for.
 
     >>> kv.draw_waste(served, step=1, slab=16)
-    step 1: a slab of 16 cells for each request: 11 of 32 cells filled, 66% empty; pages of 4 ...
+    step 1: a slab of 16 cells for each request: 14 of 32 cells filled, 56% empty; pages of 4 ...
     """
     taken, looks = pick_step(serving, step), choose_looks(list_names(serving))
     most = max((each.held for every in serving for each in every.holding), default=1)

@@ -210,7 +210,7 @@ def stepper(
     >>> walk.head, walk.cached
     (0, True)
     >>> kv.stepper(served, view="schedule", step=1)
-    step 1: req_0 is fed 1 row, token out; req_1 is fed 1 row, token out. All steps: req_0: 6, ...
+    step 1: req_0 is fed 5 rows, first token out; req_1 is fed 1 row, token out. All steps: ...
     """
     if is_serving(run) and uncached is None:
         return make_stepper(run, step=step, view=view or "pages", layer=layer, head=head)
