@@ -14,8 +14,11 @@ from nbval import kernel, plugin
 from kvviz.threads import let_waiting_threads_sleep
 
 PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
-# The slowest files come first, so that no worker starts one when the others are nearly done.
-LONGEST = ["tests/test_browser.py", "tests/test_site.py", "tests/test_models.py", "notebooks/"]
+# The slowest files come first, so that no worker starts one when the others are nearly done. Those
+# with a browser come before the notebooks, some of which time what they do.
+LONGEST = ["browser", "check_cache", "kept_widgets", "site", "zoo", "models"]
+LONGEST = [*(f"tests/test_{name}.py" for name in LONGEST), "notebooks/"]
+LONGEST += [f"tests/test_{name}.py" for name in ("stepper", "benchmarks", "nbval", "check_loop")]
 
 os.environ["KVVIZ_PROGRESS"] = "0"  # otherwise a bar's text would be compared
 let_waiting_threads_sleep()  # in the notebooks' kernels too, which load torch first

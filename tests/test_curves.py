@@ -96,6 +96,16 @@ def early(**more):
     return kv.draw_curves(range(0, 60, 10), curves, title="Memory", xlabel="token")
 
 
+def test_a_curve_below_zero_is_named_at_its_end():
+    picture = kv.draw_curves([0, 1], {"low": [1, -17], "high": [-3, 8]}, title="Scores")
+    FigureCanvasAgg(picture.figure).draw()
+    for name, y in {"low": -17, "high": 8}.items():
+        at = chart(picture).transData.transform((1, y))
+        named = words(picture)[f"name:{name}"]
+        spot = named.get_transform().transform(named.get_position())
+        assert abs(spot[1] - at[1]) < 2
+
+
 def test_a_curve_that_ends_early_is_named_at_its_own_end():
     picture = early()
     ax, renderer = chart(picture), FigureCanvasAgg(picture.figure).get_renderer()

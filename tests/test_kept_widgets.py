@@ -97,9 +97,38 @@ def work(chrome, lab):
     work.shut_down()
 
 
+# -- one kernel, and what may happen to it -----------------------------------------------------
+
+
+def stepping_stops_where_it_was_seen(work, end):
+    """Without its kernel, what was seen steps, and the rest says what to do."""
+    for step in (4, 5):
+        work.stepper.get_by_role("button", name="Next").click()
+        expect(work.image).to_have_attribute("alt", re.compile(f"^step {step}, "))
+    work.page.wait_for_timeout(1500)  # the neighbours come, too
+    end()
+    for name, step in (("Previous", 4), ("Previous", 3), ("Next", 4), ("Next", 5)):
+        work.stepper.get_by_role("button", name=name).click()
+        expect(work.image).to_have_attribute("alt", re.compile(f"^step {step}, layer 1, head 2:"))
+        expect(work.image).to_be_visible()
+    work.choose("Layer", "2")
+    expect(work.alarm).to_have_text(re.compile("no longer has this run.* Run the cell again"))
+    expect(work.image).to_be_hidden()
+    expect(work.stepper.get_by_text("waiting for the kernel")).to_be_hidden()
+    work.stepper.get_by_role("button", name="All heads").click()
+    expect(work.stepper.locator(".kv-heads")).to_have_text(re.compile("no longer has this run"))
+    work.choose("Layer", "1")
+    expect(work.alarm).to_be_hidden()
+    expect(work.image).to_be_visible()
+    work.panel.get_by_label("Tokens").fill("9")
+    work.panel.get_by_label("Tokens").press("Enter")
+    expect(work.panel.get_by_role("alert")).to_have_text(re.compile("Run the cell again"))
+    assert work.faults == []
+
+
 def test_saved_and_opened_without_its_kernel_the_picture_and_its_sentence_are_there(work):
     saved = work.save()
-    work.shut_down()
+    stepping_stops_where_it_was_seen(work, work.shut_down)
     work.load()
     for words in WORDS:
         picture = work.page.get_by_role("img", name=re.compile(f"^{words}"))
@@ -125,40 +154,22 @@ def test_loaded_again_while_its_kernel_runs_it_works_where_it_was(work):
     expect(work.image).to_have_attribute("alt", re.compile("^step 4, layer 1, head 2:"))
     work.choose("Layer", "2")
     expect(work.image).to_have_attribute("alt", re.compile("^step 4, layer 2, head 2:"))
-    work.panel.get_by_label("Tokens").fill("9")
+    work.panel.get_by_label("Tokens").fill("8")
     work.panel.get_by_label("Tokens").press("Enter")
-    expect(work.panel.locator("img")).to_have_attribute("alt", re.compile("^1 .* of 9 tokens"))
+    expect(work.panel.locator("img")).to_have_attribute("alt", re.compile("^1 .* of 8 tokens"))
     assert work.faults == []
-
-
-@pytest.mark.parametrize("end", ["restart", "shut_down_in_the_menu", "shut_down"])
-def test_without_its_kernel_what_was_seen_steps_and_the_rest_says_what_to_do(work, end):
-    for step in (4, 5):
-        work.stepper.get_by_role("button", name="Next").click()
-        expect(work.image).to_have_attribute("alt", re.compile(f"^step {step}, "))
-    work.page.wait_for_timeout(1500)  # the neighbours come, too
-    getattr(work, end)()
-    for name, step in (("Previous", 4), ("Previous", 3), ("Next", 4), ("Next", 5)):
-        work.stepper.get_by_role("button", name=name).click()
-        expect(work.image).to_have_attribute("alt", re.compile(f"^step {step}, layer 1, head 2:"))
-        expect(work.image).to_be_visible()
-    work.choose("Layer", "2")
-    expect(work.alarm).to_have_text(re.compile("no longer has this run.* Run the cell again"))
-    expect(work.image).to_be_hidden()
-    expect(work.stepper.get_by_text("waiting for the kernel")).to_be_hidden()
-    work.stepper.get_by_role("button", name="All heads").click()
-    expect(work.stepper.locator(".kv-heads")).to_have_text(re.compile("no longer has this run"))
+    # Another page of the same kernel, which hasn't seen layer 2, and whose kernel is then shut down
     work.choose("Layer", "1")
-    expect(work.alarm).to_be_hidden()
-    expect(work.image).to_be_visible()
-    work.panel.get_by_label("Tokens").fill("9")
-    work.panel.get_by_label("Tokens").press("Enter")
-    expect(work.panel.get_by_role("alert")).to_have_text(re.compile("Run the cell again"))
-    assert work.faults == []
+    work.stepper.get_by_role("button", name="Previous").click()
+    expect(work.image).to_have_attribute("alt", re.compile("^step 3, layer 1, head 2:"))
+    work.page.wait_for_timeout(500)
+    work.load()
+    expect(work.image).to_have_attribute("alt", re.compile("^step 3, layer 1, head 2:"))
+    stepping_stops_where_it_was_seen(work, work.shut_down_in_the_menu)
 
 
-def test_run_again_it_is_there_again(work):
-    work.restart()
+def test_after_a_restart_it_is_there_again_once_it_is_run(work):
+    stepping_stops_where_it_was_seen(work, work.restart)
     work.command("notebook:run-all-cells")
     expect(work.image).to_have_attribute("alt", re.compile("^step 3, "))
     work.choose("Layer", "2")

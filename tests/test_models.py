@@ -629,9 +629,12 @@ def test_what_cannot_be_a_hub_name_is_a_folder_that_is_missing(name, unplugged):
 
 
 class NotFound(http.server.BaseHTTPRequestHandler):
-    """A hub that has nothing."""
+    """A hub that has nothing, and notes what it's asked for."""
+
+    asked = []
 
     def do_HEAD(self):
+        self.asked.append(self.path)
         self.send_error(404)
 
     do_GET = do_HEAD
@@ -645,12 +648,16 @@ def test_with_a_network_the_hub_is_asked_and_its_answer_given(load, monkeypatch)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
+        files = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+        monkeypatch.setattr(NotFound, "asked", [])
         with pytest.raises(
             ModelUnavailable, match="^nobody/nothing can't be .*, and the hub says: "
         ):
             load("nobody/nothing")
         server.shutdown()
+    assert "/nobody/nothing/resolve/main/config.json" in NotFound.asked
 
 
 def test_a_model_that_lacks_weights_is_refused_and_not_filled_with_random_ones(tiny, tmp_path):

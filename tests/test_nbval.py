@@ -11,6 +11,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
+from itertools import islice
 
 import pytest
 from browser import SETUP, notebook
@@ -34,7 +35,7 @@ def picture(words, pixels):
     return v4.new_output("display_data", REAL | {"text/html": TWIN.format(words, pixels)})
 
 
-NOTEBOOKS = {
+CELLS = {  # name -> cells of one notebook, one after the other
     "right": [("print(f'{23900:,}')", [stdout("23,900\n")]), ("x = 1", [])],
     "number-edited": [("print(f'{23900:,}')", [stdout("23,901\n")])],
     "number-edited-but-ignored": [("print(f'{23900:,}')", [stdout("23,901\n")])],
@@ -43,9 +44,9 @@ NOTEBOOKS = {
     "other-words": [(PICTURE, [picture("1 row attends to 9", "AAAA")])],
     "warns": [("import warnings\nwarnings.warn('old', FutureWarning)", [])],
     "raises": [("1 / 0", [])],
-    "kernel-dies": [("import os\nos._exit(1)", []), ("print(1)", [stdout("1\n")])],
     "other-kernel": [("import sys\nprint(sys.prefix)", [stdout(f"{sys.prefix}\n")])],
 }
+DIES = {"kernel-dies": [("import os\nos._exit(1)", []), ("print(1)", [stdout("1\n")])]}
 SKIPS = {
     "test_skips.py": "import pytest\ndef test_it():\n    pytest.skip('no browser')",
     "test_skips_all.py": "import pytest\npytest.importorskip('no_such_module')",
@@ -68,23 +69,27 @@ def write_stepper(path):
     path.write_text(text_of(nb))
 
 
+def write_cells(path, made):
+    """Write a notebook of these cells; one whose name says so has its outputs ignored."""
+    nb = v4.new_notebook()
+    for name, cells in made.items():
+        tags = {"tags": ["nbval-ignore-output"]} if name.endswith("ignored") else {}
+        for source, outputs in cells:
+            each = {"outputs": outputs, "metadata": dict(tags)}
+            nb.cells.append(v4.new_code_cell(source, execution_count=len(nb.cells) + 1, **each))
+    path.write_text(text_of(canonical(nb)))
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """Outcome and seconds of each cell, by notebook."""
+    """Outcome and seconds of each cell, by its name or its notebook's."""
     project = tmp_path_factory.mktemp("project")
     for name in ("pyproject.toml", "conftest.py", "tests/sanitize.cfg"):
         (project / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, project / name)
     (project / "notebooks").mkdir()
-    for name, cells in NOTEBOOKS.items():
-        tags = {"tags": ["nbval-ignore-output"]} if name.endswith("ignored") else {}
-        nb = v4.new_notebook(
-            cells=[
-                v4.new_code_cell(source, execution_count=n, outputs=outputs, metadata=tags)
-                for n, (source, outputs) in enumerate(cells, 1)
-            ]
-        )
-        (project / f"notebooks/{name}.ipynb").write_text(text_of(canonical(nb)))
+    write_cells(project / "notebooks/cells.ipynb", CELLS)
+    write_cells(project / "notebooks/kernel-dies.ipynb", DIES)
     write_stepper(project / "notebooks/stepper.ipynb")
     for name, source in SKIPS.items():
         (project / "tests" / name).write_text(source)
@@ -98,6 +103,9 @@ def results(tmp_path_factory):
         outcome = case[0].tag if len(case) else "passed"
         text = (case[0].text or "") if len(case) else ""
         found[name].append((outcome, float(case.get("time")), text))
+    cells = iter(found.pop("cells"))
+    found |= {name: list(islice(cells, len(each))) for name, each in CELLS.items()}
+    assert not list(cells)
     return found
 
 
@@ -107,7 +115,7 @@ def outcomes(results, name):
 
 @pytest.mark.parametrize("name", ["right", "number-edited-but-ignored", "other-pixels"])
 def test_passes(results, name):
-    assert outcomes(results, name) == ["passed"] * len(NOTEBOOKS[name])
+    assert outcomes(results, name) == ["passed"] * len(CELLS[name])
 
 
 @pytest.mark.parametrize("name", ["number-edited", "output-stripped", "other-words", "warns"])

@@ -40,7 +40,7 @@ def try_further(trial, verdict: Verdict) -> Verdict:
     says += "of the same length, with two caches in turn, and with a batch of two"
     if _has_own_forward(trial):
         says += "; `forward` also without a cache, and with an empty one that counts as false"
-    if verdict.findings[2].passed is None:
+    if verdict.findings[2].passed is None and "rotated when read" not in verdict.headline:
         says += "; forward never calls attend, so keys and values are not compared"
     return replace(verdict, remarks=(*verdict.remarks, says))
 

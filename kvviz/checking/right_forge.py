@@ -39,7 +39,7 @@ class RightForge:
     """What the right forge gives for a text; it also builds forges of other classes to compare."""
 
     def __init__(self, model=None, ids=None, n_new=12, dtype=None):
-        self.model, self.dtype = model, dtype
+        self.model, self.dtype, self.forge = model, dtype, None
         self.forge = self.build(Forge)
         vocab, seeded = self.forge.config.vocab_size, torch.Generator().manual_seed(0)
         earlier = torch.randint(vocab, (1, N_EARLIER), generator=seeded)
@@ -65,6 +65,12 @@ class RightForge:
         dtype = self.dtype
         if dtype is None and forge.embedding.dtype in (torch.bfloat16, torch.float16):
             dtype = torch.float32  # in fewer bits rounding looks like a mistake
+        if dtype in (None, forge.embedding.dtype):
+            return forge
+        loads = getattr(forge_class.from_pretrained, "__func__", None)
+        shares = loads is Forge.from_pretrained.__func__
+        if self.forge is not None and not is_small and shares:  # converted once, then shared
+            forge.load_state_dict(self.forge.state_dict(), assign=True)
         return forge.to(dtype)
 
     def run(self, text, ids=None, n_prompt=0) -> Text:

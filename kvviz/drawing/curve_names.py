@@ -22,6 +22,7 @@ def name_ends(ax: Axes, ends: list[tuple], x, lines: Mapping) -> None:
     Names are at the right, as near to their ends as space allows. If one of `lines` {name: y} ends
     before `x` does, its name is at its own end, where there's room.
     """
+    ax.autoscale_view()  # or the limits aren't known yet, and a name's height is a wrong one
     taken = [_trace(ax, x, y) for y in lines.values()]
     left = []
     for end in ends:

@@ -4,10 +4,12 @@ They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top
 """
 
 from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
+from kvviz.exercises.conversation_edits import edits
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.positions import move
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.rounding import is_rounding
 from kvviz.exercises.scheduling import scheduler
@@ -16,6 +18,6 @@ from kvviz.exercises.serving import fits, positions_from_mask
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "fixed", "forward", "is_rounding", "prediction", "price", "repair"]
-__all__ += ["reusable", "score_last_row", "share_used", "two_turns"]
-__all__ += ["fits", "positions_from_mask", "scheduler"]
+__all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "move"]
+__all__ += ["positions_from_mask", "prediction", "price", "repair", "reusable", "scheduler"]
+__all__ += ["score_last_row", "share_used", "two_turns"]

@@ -52,12 +52,19 @@ class Chat:
         return f"{expected}. {ADVICE['too many tokens' if n > self.n_first else 'too few tokens']}"
 
 
-def write_plainly(model, ids, more, n_new, stop) -> Chat:
-    """Both turns without a cache; a turn ends after n_new tokens, or with the token `stop`."""
+def write_plainly(model, ids, more, n_new, stop, known=None) -> Chat:
+    """Both turns without a cache; a turn ends after n_new tokens, or with the token `stop`.
+
+    `known` keeps which token follows a text, so that no text is run twice.
+    """
     text, n_first, goes_on = ids, 0, -1
+    known = {} if known is None else known
 
     def choose():
-        return model(text, use_cache=False).logits[:, -1:].argmax(-1)
+        so_far = tuple(text[0].tolist())
+        if so_far not in known:
+            known[so_far] = model(text, use_cache=False).logits[:, -1:].argmax(-1)
+        return known[so_far]
 
     for turn in (1, 2):
         for _ in range(n_new):

@@ -48,11 +48,12 @@ def two_turns(function, model, ids, more, n_new: int = 6) -> Feedback:
         return NOT_DONE
     remarks, first = {}, None
     with torch.no_grad(), in_float32(model):
-        whole = write_plainly(model, ids, more, n_new, None)
+        known = {}
+        whole = write_plainly(model, ids, more, n_new, None, known)
         for what, n, stop in _list_cases(whole, n_new):
-            chat = (
-                whole if stop is None and n == n_new else write_plainly(model, ids, more, n, stop)
-            )
+            chat = whole
+            if stop is not None or n != n_new:
+                chat = write_plainly(model, ids, more, n, stop, known)
             problem, step, run, watch = _judge(function, model, ids, more, n, stop, chat)
             if problem is NOT_DONE:
                 return problem

@@ -35,19 +35,20 @@ class Album:
         Args:
             like: pictures added with the same key look alike.
         """
-        pixels = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+        image = Image.open(io.BytesIO(png)).convert("RGBA")
+        pixels = np.asarray(image).view(np.uint32)[..., 0]  # a pixel's four bytes as one number
         first, number = self._first.get(like, (None, None))
         if first is None or first.shape != pixels.shape:
-            self._first[like] = pixels, (number := self._keep(pixels))
+            self._first[like] = pixels, (number := self._keep(image.convert("RGB")))
             return [number]
-        differs = (pixels != first).any(axis=-1, keepdims=True)
+        differs = pixels != first
         if not differs.any():
             return [number]
-        opaque = np.where(differs, np.uint8(255), np.uint8(0))
-        return [number, self._keep(np.concatenate([pixels * differs, opaque], axis=-1))]
+        others = np.where(differs, pixels, np.uint32(0))  # transparent where they're equal
+        return [number, self._keep(Image.fromarray(others[..., None].view(np.uint8)))]
 
-    def _keep(self, pixels: np.ndarray) -> int:
+    def _keep(self, image: Image.Image) -> int:
         file = io.BytesIO()
-        Image.fromarray(pixels).save(file, "WEBP", lossless=True, method=3, quality=50)
+        image.save(file, "WEBP", lossless=True, method=3, quality=50)
         text = base64.b64encode(file.getvalue()).decode()
         return self._numbers.setdefault(text, len(self._numbers))
