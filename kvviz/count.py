@@ -129,6 +129,67 @@ def allocated_bytes(
     return _sum_bytes(config, slots, 0, batch_size, bytes_per_number)
 
 
+def quantised_bytes(
+    config,
+    held: int,
+    *,
+    bits: float,
+    group: int = 64,
+    scale_bytes: float = 4,
+    recent: int = 0,
+    batch_size: int = 1,
+    bytes_per_number: float = 4,
+) -> float:
+    """Bytes HELD after `held` tokens where keys and values are whole numbers of `bits` bits.
+
+    Each `group` of whole numbers has a scale that turns them back into floats, and scales are
+    counted. The `recent` newest tokens of each layer are still floats, as in KIVI (arXiv
+    2402.02750), and so are the states of linear layers. A layer with a window keeps at most W - 1
+    tokens, as in `cache_bytes`.
+
+    Args:
+        held: tokens fed so far, including the prompt's.
+        bits: of a whole number; two numbers of 4 bits share a byte.
+        group: whole numbers that share a scale: `head_dim` with a scale per token and head.
+        scale_bytes: of one scale, with its zero point if it has one: 4 for a float32 scale.
+        recent: tokens that aren't rounded yet.
+        config, batch_size: see `cache_bytes`.
+        bytes_per_number: of a float that isn't rounded.
+
+    Raises:
+        ValueError: `bits` or `bytes_per_number` not above 0, `scale_bytes` below 0, `group` below 1
+            or not a divisor of a layer's whole numbers, `recent` not between 0 and `held`, or
+            anything that `cache_bytes` refuses.
+
+    >>> kv.count.quantised_bytes(model.config, 10, bits=8, group=22), 10 * 264 * (1 + 4 / 22)
+    (3120.0, 3120.0)
+    """
+    check_whole("held", held, least=0)
+    check_whole("group", group, least=1)
+    check_whole("batch_size", batch_size, least=1)
+    check_whole("recent", recent, least=0)
+    _check_number_size(bits, "bits")
+    _check_number_size(bytes_per_number)
+    if recent > held:
+        raise ValueError(f"recent: expected at most the {held} tokens held, but got {recent}")
+    if scale_bytes != 0:
+        _check_number_size(scale_bytes, "scale_bytes")
+    total = 0
+    for layer in layers(config):
+        kept = min(held, layer.window - 1) if layer.window else held
+        floats = min(recent, kept)
+        rounded = (kept - floats) * layer.per_token
+        if rounded % group:
+            raise ValueError(
+                f"group: expected a divisor of the {rounded:,} whole numbers in layer "
+                f"{layer.layer}, but got {group}"
+            )
+        total += rounded * bits / 8 + rounded // group * scale_bytes
+        total += bytes_per_number * (floats * layer.per_token + layer.conv)
+        total += FLOAT32 * layer.recurrent
+    return batch_size * total if held else 0
+
+
 def in_units(n_bytes: int) -> str:
     """Bytes as text, in units of 1,024 and three digits.
 
@@ -162,9 +223,7 @@ def _triangle(n):
     return n * (n + 1) // 2
 
 
-def _check_number_size(bytes_per_number):
-    is_number = isinstance(bytes_per_number, Real) and not isinstance(bytes_per_number, bool)
-    if not is_number or not 0 < bytes_per_number < math.inf:
-        raise ValueError(
-            f"bytes_per_number: expected a number above 0, but got {describe(bytes_per_number)}"
-        )
+def _check_number_size(size, name="bytes_per_number"):
+    is_number = isinstance(size, Real) and not isinstance(size, bool)
+    if not is_number or not 0 < size < math.inf:
+        raise ValueError(f"{name}: expected a number above 0, but got {describe(size)}")

@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import math
 import subprocess
 import sys
 
@@ -76,6 +77,78 @@ def test_counts_equal_a_recording(prompt, new, cached):
     assert count.rows(prompt, new, cached=cached) == expected
     assert count.positions(prompt, new, cached=cached) == sum(expected)
     assert count.cells(prompt, new, cached=cached) == (run.cells if new else 0)
+
+
+# whole numbers and scales
+
+
+def quantised(x, bits, group):
+    """Tensors that hold x, (B, G, kept, D) or (B, kept, n), with a scale for each group."""
+    lines = x.reshape(-1, group)
+    scales = lines.abs().amax(-1, keepdim=True)
+    whole = (lines / scales * 7).round().to(torch.int8).flatten()
+    return (whole[::2] & 15 | whole[1::2] << 4 if bits == 4 else whole), scales
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("recent", [0, 6])
+@pytest.mark.parametrize("kind", ["grouped", "own head width", "mixed", "latent", "window"])
+def test_bytes_of_whole_numbers_and_scales_are_those_of_the_tensors(kind, bits, recent):
+    model, held, total = build(kind), 13, 0
+    layers = feed(model, DynamicCache(config=model.config), held).layers
+    numbers = {layer.layer: layer.per_token for layer in count.layers(model.config)}
+    group = functools.reduce(math.gcd, numbers.values())
+    for n, layer in enumerate(layers):
+        # Keys and values of the library's cache, as one row of numbers per token and sequence.
+        parts = [part.transpose(1, 2).flatten(2) for part in (layer.keys, layer.values)]
+        kept = torch.cat(parts, dim=2)[:, :, : numbers[n]]
+        floats = min(recent, kept.shape[1])
+        old, new = kept.split([kept.shape[1] - floats, floats], dim=1)
+        total += sum(part.nbytes for part in quantised(old, bits, group)) if old.numel() else 0
+        total += new.numel() * new.element_size()
+    sizes = dict(bits=bits, group=group, recent=recent, batch_size=2)
+    assert count.quantised_bytes(model.config, held, **sizes) == total > 0
+
+
+def test_scales_are_counted_and_can_be_smaller_or_with_zero_points():
+    config, numbers = build("own head width").config, 64 * 3 * 2 * 2 * 22
+    for scale_bytes in (4, 2, 8, 0):
+        found = count.quantised_bytes(config, 64, bits=4, group=22, scale_bytes=scale_bytes)
+        assert found == numbers / 2 + numbers // 22 * scale_bytes
+    without = count.cache_bytes(config, 64, bytes_per_number=0.5)
+    assert count.quantised_bytes(config, 64, bits=4, group=22, scale_bytes=0) == without
+
+
+def test_states_of_linear_layers_stay_floats():
+    config = build("linear mixed in").config
+    states = count.cache_bytes(config, 8) - 8 * count.bytes_per_token(config)
+    kept = [layer.per_token for layer in count.layers(config) if layer.per_token]
+    found = count.quantised_bytes(config, 8, bits=8, group=2, scale_bytes=2)
+    assert found == states + 8 * sum(kept) * 2 and states > 0
+    assert count.quantised_bytes(config, 0, bits=8) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (dict(bits=0), "bits: expected a number above 0, but got 0"),
+        (dict(bits="8"), "bits: expected"),
+        (
+            dict(group=5),
+            r"group: expected a divisor of the 264 whole numbers in layer 0, but got 5",
+        ),
+        (dict(group=0), "group"),
+        (dict(recent=4), "recent: expected at most the 3 tokens held, but got 4"),
+        (dict(recent=-1), "recent"),
+        (dict(scale_bytes=-1), "scale_bytes: expected"),
+        (dict(batch_size=0), "batch_size"),
+        (dict(bytes_per_number=0), "bytes_per_number: expected"),
+    ],
+)
+def test_whole_numbers_that_make_no_sense_are_refused(changes, says):
+    config = build("own head width").config
+    with pytest.raises(ValueError, match=says):
+        count.quantised_bytes(config, 3, **{"bits": 8, "group": 22, **changes})
 
 
 # held

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from kvviz.arguments import check_whole
 from kvviz.drawing import schedule_facts as facts
 from kvviz.drawing import schedule_slots as slots
-from kvviz.drawing import style, swatches
+from kvviz.drawing import schedule_words, style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import add, make_boxes, write
 from kvviz.drawing.picture import Picture
@@ -64,9 +64,9 @@ def draw_schedule(
     if step is not None and not 0 <= check_whole("step", step) < schedule.n_steps:
         raise ValueError(f"step {step}: this schedule has steps 0 to {schedule.n_steps - 1}")
     with style.scope():
-        figure = make_figure(schedule, title or facts.write_title(schedule), by, step)
-    said = facts.describe_schedule(schedule, by)
-    return Picture(figure, sentence or f"{title or facts.write_title(schedule)}: {said}")
+        figure = make_figure(schedule, title or schedule_words.write_title(schedule), by, step)
+    said = schedule_words.describe_schedule(schedule, by)
+    return Picture(figure, sentence or f"{title or schedule_words.write_title(schedule)}: {said}")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 They may import `kvviz.checking`, `kvviz.drawing`, `kvviz.recording` and the top-level modules.
 """
 
+from kvviz.exercises.bits import quantise
 from kvviz.exercises.caches import cache, causal_mask, chunked_prefill, forward
 from kvviz.exercises.conversation_edits import edits
 from kvviz.exercises.costs import prediction, price
@@ -19,5 +20,5 @@ from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
 __all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "move"]
-__all__ += ["positions_from_mask", "prediction", "price", "repair", "reusable", "scheduler"]
-__all__ += ["score_last_row", "share_used", "two_turns"]
+__all__ += ["positions_from_mask", "prediction", "price", "quantise", "repair", "reusable"]
+__all__ += ["scheduler", "score_last_row", "share_used", "two_turns"]

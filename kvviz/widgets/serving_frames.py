@@ -6,7 +6,16 @@ from collections import OrderedDict
 
 import numpy as np
 
-from kvviz.drawing import one_pass, pages, pages_facts, pass_facts, schedule, schedule_facts, style
+from kvviz.drawing import (
+    one_pass,
+    pages,
+    pages_facts,
+    pass_facts,
+    schedule,
+    schedule_facts,
+    schedule_words,
+    style,
+)
 from kvviz.drawing.picture import Picture
 
 VIEWS = {"pages": "Pages", "schedule": "Schedule", "pass": "Whole pass"}
@@ -54,8 +63,8 @@ class ServingFrames:
             return pages_facts.describe_memory(self._memory(step)[0])
         if view == "pass":
             return pass_facts.describe_pass(self._pass(step)[0])
-        whole = schedule_facts.describe_schedule(self._schedule, "step")
-        return f"{schedule_facts.describe_step(self._schedule, step)}. All steps: {whole}"
+        whole = schedule_words.describe_schedule(self._schedule, "step")
+        return f"{schedule_words.describe_step(self._schedule, step)}. All steps: {whole}"
 
     def picture(self, view: str, step: int) -> Picture:
         """A frame with its sentence."""
