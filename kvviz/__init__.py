@@ -69,7 +69,7 @@ _HOME = {
     "animate": "widgets.animation",
     "export_page": "widgets.site",
 }
-_MODULES = ("count", "exercises", "faults", "timing")
+_MODULES = ("count", "exercises", "faults", "paged_faults", "timing")
 
 __all__ = [*_HOME, *_MODULES]
 

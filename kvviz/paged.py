@@ -166,6 +166,8 @@ class PagedKVCache(KVCache):
         held, end = self._fill[layer], columns.shape[3]
         if end < held:
             raise ValueError(f"expected at least the {held} tokens held, got {end}: reset it first")
+        if end == held:
+            return
         self.pool.fit(len(self), columns)
         self.make_room(held, end)
         pages, cells = self.locate(torch.arange(held, end))

@@ -5,6 +5,7 @@
 
 from pathlib import Path
 
+from kvviz import paged_faults
 from kvviz.checking.cache import RightForge, judge_cache
 from kvviz.faults import GALLERY
 
@@ -22,6 +23,16 @@ six tokens and twelve new ones (with the default model, six). A ✓ marks a chec
 | | small | random | model | | | default | model | | | | | |
 """
 
+TITLE_IN_PAGES = """
+## In pages
+
+Every broken cache of `kvviz.paged_faults`, with pages of 16 tokens, on both models. All five checks
+above find them right; more tokens, or two caches that share pages, don't.
+
+| fault | caught with | named | what it does |
+|---|---|---|---|
+"""
+
 
 def row(fault, verdicts) -> str:
     """One line of the table: which checks caught it on each model, and its name on both."""
@@ -37,7 +48,22 @@ def page(rights) -> str:
         for fault in GALLERY.values()
     ]
     rows = [row(fault, each) for fault, each in zip(GALLERY.values(), found, strict=True)]
-    return TITLE + "".join(rows) + "\n" + count_right_texts(found)
+    return TITLE + "".join(rows) + "\n" + count_right_texts(found) + page_in_pages(rights)
+
+
+def page_in_pages(rights) -> str:
+    """The table of the faults of a cache in pages, checked against the same."""
+    rows = []
+    for fault in paged_faults.GALLERY.values():
+        verdicts = [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights]
+        caught = dict.fromkeys(
+            next(finding.name for finding in verdict.findings if finding.passed is False)
+            for verdict in verdicts
+        )
+        names = dict.fromkeys(verdict.cause for verdict in verdicts)
+        cells = fault.name, ", ".join(caught), ", ".join(names), fault.says
+        rows.append(f"| {' | '.join(cells)} |\n")
+    return TITLE_IN_PAGES + "".join(rows)
 
 
 def count_right_texts(found) -> str:

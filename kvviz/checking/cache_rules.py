@@ -12,6 +12,7 @@ from kvviz.checking.columns import match_columns
 from kvviz.checking.compare import Reference
 from kvviz.checking.evidence import LayerEvidence
 from kvviz.checking.mask_rules import MASK_RULES
+from kvviz.checking.page_rules import page_in_the_table_twice, page_table_off_by_one
 from kvviz.checking.query_rules import QUERY_RULES
 from kvviz.words import pluralize
 
@@ -122,6 +123,6 @@ RULES = {  # what differs first -> the rules to try
     "rows": (other_rows,),
     "held": COLUMN_RULES,
     "queries": QUERY_RULES,
-    "columns": COLUMN_RULES,
+    "columns": (page_table_off_by_one, page_in_the_table_twice, *COLUMN_RULES),
     "outputs": MASK_RULES,
 }

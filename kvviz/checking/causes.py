@@ -120,7 +120,8 @@ ADVICE = {
     "written twice": "Each token is written once. Look for a second call that fills the same "
     "cache; in a cache of your own, `update` replaces the entry and never adds to it.",
     "write in the wrong position": "One token is where another should be: one write overwrote "
-    "another, or the wrong column was read. A new token goes after all that are held.",
+    "another, or the wrong column was read. A new token goes after all that are held; in pages, no "
+    "page is in a table twice.",
     "new token not appended": "The next step doesn't have it either: the longer keys and values "
     "were dropped.",
     "past not appended": "What `get` returned must reach `block` as the past, and `append` must "
@@ -145,6 +146,14 @@ ADVICE = {
     "zero, and for a row that may see no column at all.",
     "state shared between caches": "Something that belongs to one cache is kept where every cache "
     "sees it: create it in __init__, not in the class.",
+    "shared page written without a copy": "A page in two tables is read by both. Before a cache "
+    "writes to one, it takes a page of its own and copies what is there.",
+    "freed page still read": "Whoever takes a free page writes over it. A page is free when no "
+    "table lists it: `reset` must empty the table, too, and `fork` must count one more owner.",
+    "pages not given back": "Each fork takes pages, and `reset` must give back all that its table "
+    "lists: a page is free again when its last owner gives it back.",
+    "page table off by one": "Position p is in page p // page_size of the table, in cell "
+    "p % page_size: both from the same p, for reading and for writing.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
     "but it's no longer the same cache.",
     "scale along the wrong axis": "Values share a scale with those of all other tokens: each "

@@ -1,5 +1,7 @@
 """What is tried of a cache that is right so far: more tokens, two caches in turn, a batch of two.
 
+A cache that has a `fork` is tried with two that share their beginning, too; see `sharing`.
+
 A forward of the learner's is tried without a cache too, and with an empty one that counts as false.
 
 Each trial returns the cause of what went wrong, or None.
@@ -14,6 +16,7 @@ import torch
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
 from kvviz.checking.right_forge import IN_TURN, Text
+from kvviz.checking.sharing import can_fork, forked
 from kvviz.checking.time_limit import attempt_inside
 from kvviz.checking.trial import rotates_on_read
 from kvviz.checking.verdict import Finding, Verdict
@@ -40,6 +43,8 @@ def try_further(trial, verdict: Verdict) -> Verdict:
     says += "of the same length, with two caches in turn, and with a batch of two"
     if _has_own_forward(trial):
         says += "; `forward` also without a cache, and with an empty one that counts as false"
+    if can_fork(trial.given_class):
+        says += "; a fork and the cache it came from each hold what they would alone"
     if verdict.findings[2].passed is None and "rotated when read" not in verdict.headline:
         says += "; forward never calls attend, so keys and values are not compared"
     return replace(verdict, remarks=(*verdict.remarks, says))
@@ -178,6 +183,7 @@ TRIALS = {
     "an earlier prompt of the same length": as_long_before,
     "two caches in turn": two_caches,
     "a batch of two": batch_of_two,
+    "shared pages": forked,
     "no cache": no_cache,
     "an empty cache": empty_cache_that_is_false,
 }

@@ -21,6 +21,7 @@ from kvviz.checking.contract import (
     output_problem,
     return_problem,
 )
+from kvviz.checking.page_rules import find_page_size
 from kvviz.words import pluralize
 
 FORGE_METHODS = ("positions", "mask", "append", "attend")
@@ -39,7 +40,7 @@ class Pass:
         given: layer -> how many tokens the entry had that `update` was given.
         changed: layer -> whether `get` returned other numbers than `update` had been given.
         positions: what `positions` returned; None if it wasn't called. t: what it was told.
-        was_read: whether `get` was called, of any layer.
+        was_read: whether `get` was called, of any layer. page_size: of a cache in pages.
     """
 
     index: int
@@ -54,6 +55,7 @@ class Pass:
     t: int | None = None
     was_read: bool = False
     rows_in_call: int = 0
+    page_size: int | None = None
 
     @property
     def keys(self) -> dict:
@@ -214,9 +216,9 @@ class Trace:
 
     def _begin(self, layer, query, keys, values, mask):
         if not self.passes or self.passes[-1].index != self.calls:
-            self.passes.append(Pass(self.calls))
+            self.passes.append(Pass(self.calls, page_size=find_page_size(self.cache)))
         elif layer in self.passes[-1].kept["queries"]:
-            self.passes.append(Pass(self.calls))
+            self.passes.append(Pass(self.calls, page_size=find_page_size(self.cache)))
         self._note_mask(layer, mask, keys.shape[2])
         now, was_read = self.passes[-1], layer in self._got
         past = self._got.pop(layer, None)

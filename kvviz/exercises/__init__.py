@@ -10,6 +10,7 @@ from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.paging import shared_pages
 from kvviz.exercises.positions import move
 from kvviz.exercises.reuse import reusable
 from kvviz.exercises.rounding import is_rounding
@@ -21,4 +22,4 @@ from kvviz.exercises.turns import two_turns
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
 __all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "move"]
 __all__ += ["positions_from_mask", "prediction", "price", "quantise", "repair", "reusable"]
-__all__ += ["scheduler", "score_last_row", "share_used", "two_turns"]
+__all__ += ["scheduler", "score_last_row", "share_used", "shared_pages", "two_turns"]

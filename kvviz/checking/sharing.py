@@ -1,0 +1,126 @@
+"""Try the `fork` of a cache that has one: two caches begin with the same tokens, and go on apart.
+
+Each must hold, and give, what it would alone: while they take turns, after one of them was emptied,
+and while that one takes up another text.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kvviz.checking.causes import UNKNOWN, Cause
+from kvviz.checking.columns import match_columns
+from kvviz.checking.contract import copy_entry
+from kvviz.checking.stubs import is_stub
+from kvviz.checking.time_limit import attempt_inside
+from kvviz.forge import KVEntry
+
+ALIKE = (5, 6)  # tokens that both begin with: in pages of up to six, one of them ends amid a page
+ROUNDS = 200  # of forking and emptying: pages that aren't given back run out
+UNCOPIED, FREED, LEAK = (
+    "shared page written without a copy",
+    "freed page still read",
+    "pages not given back",
+)
+
+
+def can_fork(cache_class) -> bool:
+    """Whether it has a `fork` that is written."""
+    return hasattr(cache_class, "fork") and not is_stub(cache_class.fork)
+
+
+def forked(trial) -> Cause | None:
+    """What went wrong between two caches that share their beginning; None if they can't."""
+    if not can_fork(trial.given_class):
+        return None
+    trial.trace = None  # several caches at once: nothing of them is recorded
+    for n_alike in ALIKE:
+        if cause := _go_apart(trial, n_alike):
+            return cause
+    return _run_out(trial)
+
+
+def _go_apart(trial, n_alike: int) -> Cause | None:
+    """Two caches take turns; then one is emptied and takes up another text beside a third."""
+    right, forge = trial.right, trial.right.build(trial.forge_class)
+    first, other = right.other, right.as_long
+    start, rest = first.text[:, :n_alike], first.text[:, n_alike : n_alike + 2]
+    second = right.run(torch.cat([start, (rest + 1) % right.forge.config.vocab_size], dim=1))
+    one = trial.new_cache()
+    trial.doing = "with a fork of a cache"
+    forge(start.clone(), one)
+    fork = one.fork()
+    for end in range(n_alike, second.fed):  # both write at the same position
+        forge(first.text[:, end : end + 1].clone(), one)
+        forge(second.text[:, end : end + 1].clone(), fork)
+        for cache, text, beside, who in (
+            (one, first, second, "the cache that was forked"),
+            (fork, second, first, "the fork"),
+        ):
+            if says := _differs(cache, text, end + 1):
+                return _blame(UNCOPIED, cache, beside, n_alike, f"{who} holds", says)
+    trial.doing = "once a fork was emptied, and fed another text"
+    fork.reset()
+    forge(other.text.clone(), fork)
+    if says := _differs(one, first, second.fed):
+        return _blame(FREED, one, other, 0, "a fork was emptied, and the cache holds", says)
+    forge(first.text[:, :1].clone(), one.fork())  # it needs room, and may be given any free page
+    if says := _differs(fork, other, other.fed):
+        return _blame(FREED, fork, first, 0, "a fork was emptied, and then holds", says)
+    return None
+
+
+def _differs(cache, text, held: int) -> str | None:
+    """What is wrong with the first layer that doesn't hold the first tokens of its text."""
+    whole, gate = text.whole, text.reference.gate
+    for layer in whole.layers:
+        entry = copy_entry(cache.get(layer))
+        n = 0 if entry is None else entry.keys.shape[2]
+        if n != held:
+            return f"layer {layer} held {n} tokens, expected {held}"
+        for name, ours in zip(("keys", "values"), entry, strict=True):
+            right = whole.kept[name][layer][:, :, :held]
+            wrong = (ours - right).abs().amax((0, 1, 3)) > 10 * gate * right.abs().max()
+            if wrong.any():
+                position = int(wrong.nonzero()[0])
+                return f"layer {layer}: the {name} of position {position} aren't its own"
+    return None
+
+
+def _blame(name, cache, other, start: int, who: str, says: str) -> Cause:
+    """That mistake, if what is wrong is what the other text has there; else an unknown one."""
+    layer = other.whole.layers[0]
+    if (entry := copy_entry(cache.get(layer))) is not None:
+        end = min(entry.keys.shape[2], other.fed)
+        right = other.whole.keys[layer][0][:, start:end]
+        others = match_columns(entry.keys[0][:, start:end], right).diagonal()
+        if others.any():
+            position = start + int(others.nonzero()[0])
+            found = f"{who} what another cache wrote at position {position}"
+            return Cause(name, found, position=position)
+    return Cause(UNKNOWN, f"two caches that begin alike: {says}")
+
+
+def _run_out(trial) -> Cause | None:
+    """Fork and empty, time and again: whoever doesn't give pages back has none left."""
+    config = trial.right.forge.config
+    shape = config.n_layers, 2, 1, config.n_kv_heads, 3, config.head_dim
+    numbers = torch.zeros(shape)
+    cache = trial.new_cache()
+
+    def write(which, tokens):
+        for layer in range(config.n_layers):
+            which.update(layer, KVEntry(*numbers[layer, :, :, :, :tokens].clone()))
+
+    write(cache, 2)
+    for round_ in range(ROUNDS):
+        trial.doing = ""
+        other = cache.fork()
+        called = attempt_inside(write, other, 3)
+        if called.error is not None and round_:
+            says = f"after {round_} forks, each emptied before the next, "
+            return Cause(LEAK, says + trial.tell(called.error))
+        if called.error is not None:
+            raise called.error
+        other.reset()
+    return None
