@@ -247,7 +247,7 @@ def test_attention_of_a_pass_is_each_requests_own(models, name):
             rows, columns = step.list_rows(), step.list_columns(layer)
             visible = step.find_visible(layer)
             assert weights.shape == (6, len(rows), len(columns)) == (6, *visible.shape)
-            assert not weights[:, ~visible].any()
+            assert weights[:, visible].all() and not weights[:, ~visible].any()
             for r, row in enumerate(rows):
                 own = squares[["req_0", "req_1"].index(row.request)][layer][:, row.position]
                 there = [j for j in range(len(columns)) if visible[r, j]]
@@ -363,6 +363,11 @@ def test_nothing_of_an_engine_is_left_in_memory(llama):
         serve(llama, [prompt(5)], n_new=2)
     gc.collect()
     assert len(run) == len(caches) == 2 and not any(cache() for cache in caches)
+    with pytest.raises(MemoryError) as caught:
+        with engine_truth.watch_engine(look), record_serving(llama, max_bytes=1500):
+            serve(llama, [prompt(5)])
+    gc.collect()
+    assert caught.value and len(caches) > 2 and not any(cache() for cache in caches)
 
 
 # -- refused --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from kvviz.exercises.serving import fits, positions_from_mask
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "keep_columns", "move"]
-__all__ += ["positions_from_mask", "prediction", "price", "quantise", "repair", "reusable"]
-__all__ += ["scheduler", "score_last_row", "share_used", "shared_pages", "two_turns"]
+__all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "keep_columns"]
+__all__ += ["move", "positions_from_mask", "prediction", "price", "quantise", "repair"]
+__all__ += ["reusable", "scheduler", "score_last_row", "share_used", "shared_pages"]
+__all__ += ["two_turns"]
