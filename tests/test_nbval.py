@@ -36,7 +36,7 @@ def picture(words, pixels):
 
 
 CELLS = {  # name -> cells of one notebook, one after the other
-    "right": [("print(f'{23900:,}')", [stdout("23,900\n")]), ("x = 1", [])],
+    "right": [("print(f'{23900:,}')", [stdout("23,900\n")]), ("import tabnanny\nx = 1", [])],
     "number-edited": [("print(f'{23900:,}')", [stdout("23,901\n")])],
     "number-edited-but-ignored": [("print(f'{23900:,}')", [stdout("23,901\n")])],
     "output-stripped": [("print(f'{23900:,}')", [])],
@@ -46,6 +46,10 @@ CELLS = {  # name -> cells of one notebook, one after the other
     "raises": [("1 / 0", [])],
     "other-kernel": [("import sys\nprint(sys.prefix)", [stdout(f"{sys.prefix}\n")])],
 }
+# A kernel begins with nothing of another notebook, and with none of the folders that pytest adds.
+LEFT = "import sys\nprint('x' in globals(), 'tabnanny' in sys.modules)"
+LEFT += "\nprint([folder for folder in sys.path if folder.endswith('tests')])"
+FRESH = {"fresh": [(LEFT, [stdout("False False\n[]\n")])]}
 DIES = {"kernel-dies": [("import os\nos._exit(1)", []), ("print(1)", [stdout("1\n")])]}
 SKIPS = {
     "test_skips.py": "import pytest\ndef test_it():\n    pytest.skip('no browser')",
@@ -84,11 +88,12 @@ def write_cells(path, made):
 def results(tmp_path_factory):
     """Outcome and seconds of each cell, by its name or its notebook's."""
     project = tmp_path_factory.mktemp("project")
-    for name in ("pyproject.toml", "conftest.py", "tests/sanitize.cfg"):
+    for name in ("pyproject.toml", "conftest.py", "tests/sanitize.cfg", "tests/warm_kernel.py"):
         (project / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, project / name)
     (project / "notebooks").mkdir()
     write_cells(project / "notebooks/cells.ipynb", CELLS)
+    write_cells(project / "notebooks/fresh.ipynb", FRESH)
     write_cells(project / "notebooks/kernel-dies.ipynb", DIES)
     write_stepper(project / "notebooks/stepper.ipynb")
     for name, source in SKIPS.items():
@@ -122,6 +127,10 @@ def test_passes(results, name):
 def test_a_changed_output_fails(results, name):
     assert outcomes(results, name) == ["failure"]
     assert "Cell outputs differ" in results[name][0][2]
+
+
+def test_each_notebook_has_a_fresh_kernel(results):
+    assert outcomes(results, "fresh") == ["passed"]
 
 
 def test_a_failing_cell_fails(results):
