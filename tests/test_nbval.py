@@ -47,9 +47,9 @@ CELLS = {  # name -> cells of one notebook, one after the other
     "other-kernel": [("import sys\nprint(sys.prefix)", [stdout(f"{sys.prefix}\n")])],
 }
 # A kernel begins with nothing of another notebook, and with none of the folders that pytest adds.
-LEFT = "import sys\nprint('x' in globals(), 'tabnanny' in sys.modules)"
+LEFT = "import sys\nprint('x' in globals(), {'tabnanny', 'pytest'} & sys.modules.keys())"
 LEFT += "\nprint([folder for folder in sys.path if folder.endswith('tests')])"
-FRESH = {"fresh": [(LEFT, [stdout("False False\n[]\n")])]}
+FRESH = {"fresh": [(LEFT, [stdout("False set()\n[]\n")])]}
 DIES = {"kernel-dies": [("import os\nos._exit(1)", []), ("print(1)", [stdout("1\n")])]}
 SKIPS = {
     "test_skips.py": "import pytest\ndef test_it():\n    pytest.skip('no browser')",

@@ -1,4 +1,4 @@
-"""A kernel of its own for each notebook, without importing torch for each one once more.
+"""A fresh kernel for each notebook, without importing torch once more for each.
 
 The kernels are forked from a process that has imported the libraries and done nothing else. They
 share no state: what a notebook imports or changes stays in its own process.
@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
+from types import ModuleType
 
 from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning import LocalProvisioner
@@ -29,7 +31,8 @@ class ForkedKernel:
         context.set_forkserver_preload(IMPORTED)
         given = (arguments, fresh_path(), cwd, env)
         self.process = context.Process(target=run_kernel, args=given)
-        self.process.start()
+        with main_hidden():
+            self.process.start()
         self.pid = self.process.pid
 
     def poll(self):
@@ -51,13 +54,13 @@ class ForkedProvisioner(LocalProvisioner):
 
     async def launch_kernel(self, cmd, **kwargs):
         arguments = cmd[cmd.index("ipykernel_launcher") + 1 :]
-        self.process = ForkedKernel(arguments, str(kwargs["cwd"]), kwargs["env"])
+        self.cwd = kwargs.get("cwd") or os.getcwd()
+        self.process = ForkedKernel(arguments, str(self.cwd), kwargs["env"])
         self.pid = self.pgid = self.process.pid
-        self.cwd = kwargs["cwd"]
         return self.connection_info
 
 
-class ForkingManager(KernelManager):
+class Forking:
     """Starts a kernel the usual way where a process with the system's threads can't be forked."""
 
     def __init__(self, **kwargs):
@@ -65,6 +68,20 @@ class ForkingManager(KernelManager):
         if sys.platform == "linux":
             given = {"kernel_id": self.kernel_name, "kernel_spec": self.kernel_spec}
             self.provisioner = ForkedProvisioner(**given, parent=self)
+
+
+class ForkingManager(Forking, KernelManager):
+    """Starts the kernels of nbval."""
+
+
+@contextmanager
+def main_hidden():
+    """Otherwise a forked process imports what this one was started with, such as pytest."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 @functools.cache
