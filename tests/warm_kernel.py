@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from types import ModuleType
 
-from jupyter_client.manager import KernelManager
+from jupyter_client.manager import AsyncKernelManager, KernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
 IMPORTED = ["ipykernel.kernelapp", "torch", "transformers.models.llama.modeling_llama"]
@@ -72,6 +72,10 @@ class Forking:
 
 class ForkingManager(Forking, KernelManager):
     """Starts the kernels of nbval."""
+
+
+class ForkingAsyncManager(Forking, AsyncKernelManager):
+    """Starts the kernels of nbclient."""
 
 
 @contextmanager
