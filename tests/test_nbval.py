@@ -17,6 +17,7 @@ import pytest
 from browser import SETUP, notebook
 from nbformat import v4
 
+from tests.warm_kernel import ForkingClient
 from tools.notebooks import ROOT, canonical, execute, text_of
 
 TWIN = "<img alt=\"{}\" src='data:image/png;base64,{}'>"
@@ -63,7 +64,9 @@ WALK = "kv.stepper(cached, plain, step=3, layer=1, head=2)"
 def write_stepper(path):
     """Write a notebook with a stepper as it's stored, and a copy with one word changed."""
     path.write_text(notebook([SETUP, WALK]))
-    nb = execute(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tools.notebooks.NotebookClient", ForkingClient)
+        nb = execute(path)
     assert "widget" not in text_of(nb)
     edited = copy.deepcopy(nb.cells[1])
     words = edited.outputs[0].data["text/plain"]

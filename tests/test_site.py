@@ -6,7 +6,6 @@ import io
 import json
 import re
 import time
-from functools import partial
 from urllib.parse import urlsplit
 
 import browser
@@ -20,7 +19,7 @@ import kvviz as kv
 from kvviz import files
 from kvviz.widgets import page, site
 from kvviz.widgets.album import Album
-from tests.warm_kernel import ForkingAsyncManager
+from tests.warm_kernel import ForkingClient
 from tools import site as course
 from tools.notebooks import ROOT, notebooks
 
@@ -69,8 +68,7 @@ def built(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KVVIZ_PROGRESS", "0")
         patch.setattr(site, "has_stepper", lambda nb: f"# {TITLE}" in nb.cells[0].source)
-        forked = partial(site.NotebookClient, kernel_manager_class=ForkingAsyncManager)
-        patch.setattr(site, "NotebookClient", forked)
+        patch.setattr(site, "NotebookClient", ForkingClient)
         made, failed = course.build(folder, notebooks())
     assert not failed and len(made) == len(notebooks()) + 1
     return folder

@@ -16,6 +16,7 @@ from types import ModuleType
 
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 from jupyter_client.provisioning import LocalProvisioner
+from nbclient import NotebookClient
 
 IMPORTED = ["ipykernel.kernelapp", "torch", "transformers.models.llama.modeling_llama"]
 IMPORTED += ["transformers.models.auto.modeling_auto", "matplotlib.figure", "ipywidgets"]
@@ -76,6 +77,9 @@ class ForkingManager(Forking, KernelManager):
 
 class ForkingAsyncManager(Forking, AsyncKernelManager):
     """Starts the kernels of nbclient."""
+
+
+ForkingClient = functools.partial(NotebookClient, kernel_manager_class=ForkingAsyncManager)
 
 
 @contextmanager
