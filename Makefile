@@ -54,7 +54,7 @@ site: $(VENV)/installed model # build/site/index.html
 	$(PY) -m tools.site
 
 model: $(VENV)/installed
-	$(PY) -c "import kvviz; kvviz.load_model()"
+	$(PY) -c "from kvviz import models; models.kept_folder() or models.load_model()"
 
 clean:
 	rm -rf $(VENV) $(JUPYTER) .pytest_cache .ruff_cache build kvviz.egg-info

@@ -12,6 +12,7 @@ import pytest
 from nbval import kernel, plugin
 
 from kvviz.threads import let_waiting_threads_sleep
+from tests.warm_kernel import ForkingManager
 
 PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
 # The slowest files come first, so that no worker starts one when the others are nearly done. Those
@@ -80,6 +81,7 @@ class WatchedKernel(kernel.RunningKernel):
 
 
 plugin.RunningKernel = WatchedKernel
+kernel.KernelManager = ForkingManager
 
 
 @pytest.hookimpl(trylast=True)

@@ -23,6 +23,8 @@ QUIET = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
 --disable-background-networking --disable-component-update --disable-sync""".split()
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 600  # seconds to wait for a busy machine; only something that hangs takes as long
+ROOT = Path(__file__).parents[1]
+KERNELS = "tests.warm_server.ForkingServerManager"
 NO_NEWS = {"fetchNews": "false", "checkForUpdates": False}
 
 
@@ -46,6 +48,7 @@ def jupyterlab(folder: Path, *options: str):
         "IPYTHONDIR": str(own / "ipython"),
         "KVVIZ_PROGRESS": "0",
         "OMP_NUM_THREADS": "1",  # the browser needs a core as well
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
     }
     settings = own / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
     settings.parent.mkdir(parents=True)
@@ -57,6 +60,7 @@ def jupyterlab(folder: Path, *options: str):
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
     command += [*options, "--expose-app-in-browser"]  # so that a test can change the theme
     command += [
+        f"--MappingKernelManager.kernel_manager_class={KERNELS}",
         f"--ServerApp.port={port}",
         "--ServerApp.port_retries=0",
         "--ServerApp.ip=127.0.0.1",

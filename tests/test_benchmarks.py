@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import kvviz as kv
 from benchmarks.__main__ import find
+from tests.warm_kernel import ForkingClient
 from tools.notebooks import ROOT
 
 SMALLEST = {
@@ -34,6 +35,7 @@ def small_model(monkeypatch, default_model):
     config = LlamaConfig(**sizes, **rest, vocab_size=len(tokenizer))
     model = LlamaForCausalLM(config).eval()
     monkeypatch.setattr(kv, "load_model", lambda: (model, tokenizer))
+    monkeypatch.setattr("benchmarks.first_picture.NotebookClient", ForkingClient)
 
 
 @pytest.mark.parametrize("name", find())

@@ -635,7 +635,10 @@ class NotFound(http.server.BaseHTTPRequestHandler):
 
     def do_HEAD(self):
         self.asked.append(self.path)
-        self.send_error(404)
+        self.send_response(404)
+        self.send_header("X-Error-Code", "RepoNotFound")  # as the hub does; else it's asked again
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     do_GET = do_HEAD
 

@@ -17,6 +17,7 @@ import pytest
 from browser import SETUP, notebook
 from nbformat import v4
 
+from tests.warm_kernel import ForkingClient
 from tools.notebooks import ROOT, canonical, execute, text_of
 
 TWIN = "<img alt=\"{}\" src='data:image/png;base64,{}'>"
@@ -36,7 +37,7 @@ def picture(words, pixels):
 
 
 CELLS = {  # name -> cells of one notebook, one after the other
-    "right": [("print(f'{23900:,}')", [stdout("23,900\n")]), ("x = 1", [])],
+    "right": [("print(f'{23900:,}')", [stdout("23,900\n")]), ("import tabnanny\nx = 1", [])],
     "number-edited": [("print(f'{23900:,}')", [stdout("23,901\n")])],
     "number-edited-but-ignored": [("print(f'{23900:,}')", [stdout("23,901\n")])],
     "output-stripped": [("print(f'{23900:,}')", [])],
@@ -46,6 +47,10 @@ CELLS = {  # name -> cells of one notebook, one after the other
     "raises": [("1 / 0", [])],
     "other-kernel": [("import sys\nprint(sys.prefix)", [stdout(f"{sys.prefix}\n")])],
 }
+# A kernel begins with nothing of another notebook, and with none of the folders that pytest adds.
+LEFT = "import sys\nprint('x' in globals(), {'tabnanny', 'pytest'} & sys.modules.keys())"
+LEFT += "\nprint([folder for folder in sys.path if folder.endswith('tests')])"
+FRESH = {"fresh": [(LEFT, [stdout("False set()\n[]\n")])]}
 DIES = {"kernel-dies": [("import os\nos._exit(1)", []), ("print(1)", [stdout("1\n")])]}
 SKIPS = {
     "test_skips.py": "import pytest\ndef test_it():\n    pytest.skip('no browser')",
@@ -59,7 +64,9 @@ WALK = "kv.stepper(cached, plain, step=3, layer=1, head=2)"
 def write_stepper(path):
     """Write a notebook with a stepper as it's stored, and a copy with one word changed."""
     path.write_text(notebook([SETUP, WALK]))
-    nb = execute(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tools.notebooks.NotebookClient", ForkingClient)
+        nb = execute(path)
     assert "widget" not in text_of(nb)
     edited = copy.deepcopy(nb.cells[1])
     words = edited.outputs[0].data["text/plain"]
@@ -84,11 +91,12 @@ def write_cells(path, made):
 def results(tmp_path_factory):
     """Outcome and seconds of each cell, by its name or its notebook's."""
     project = tmp_path_factory.mktemp("project")
-    for name in ("pyproject.toml", "conftest.py", "tests/sanitize.cfg"):
+    for name in ("pyproject.toml", "conftest.py", "tests/sanitize.cfg", "tests/warm_kernel.py"):
         (project / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, project / name)
     (project / "notebooks").mkdir()
     write_cells(project / "notebooks/cells.ipynb", CELLS)
+    write_cells(project / "notebooks/fresh.ipynb", FRESH)
     write_cells(project / "notebooks/kernel-dies.ipynb", DIES)
     write_stepper(project / "notebooks/stepper.ipynb")
     for name, source in SKIPS.items():
@@ -122,6 +130,10 @@ def test_passes(results, name):
 def test_a_changed_output_fails(results, name):
     assert outcomes(results, name) == ["failure"]
     assert "Cell outputs differ" in results[name][0][2]
+
+
+def test_each_notebook_has_a_fresh_kernel(results):
+    assert outcomes(results, "fresh") == ["passed"]
 
 
 def test_a_failing_cell_fails(results):

@@ -19,6 +19,7 @@ import kvviz as kv
 from kvviz import files
 from kvviz.widgets import page, site
 from kvviz.widgets.album import Album
+from tests.warm_kernel import ForkingClient
 from tools import site as course
 from tools.notebooks import ROOT, notebooks
 
@@ -67,6 +68,7 @@ def built(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KVVIZ_PROGRESS", "0")
         patch.setattr(site, "has_stepper", lambda nb: f"# {TITLE}" in nb.cells[0].source)
+        patch.setattr(site, "NotebookClient", ForkingClient)
         made, failed = course.build(folder, notebooks())
     assert not failed and len(made) == len(notebooks()) + 1
     return folder
@@ -266,13 +268,25 @@ def test_it_fits_a_narrow_window(opened):
         assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-@in_a_browser
-def test_every_page_fits_a_phone(chrome, built):
+@pytest.fixture(scope="module")
+def visits(chrome, built):
+    """Page -> what it logged, what it requested, what Axe found, and its width on a phone."""
+    found = {}
     for path in built.rglob("*.html"):
         opened = Opened(chrome, path)
+        serious = opened.serious() if path.name == "index.html" else []
+        seen = opened.faults.copy(), opened.elsewhere(), serious
         opened.page.set_viewport_size({"width": 390, "height": 900})
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390, path.name
+        name = path.relative_to(built).as_posix()
+        found[name] = *seen, opened.page.evaluate("document.documentElement.scrollWidth")
         opened.context.close()
+    assert len(found) == len(notebooks()) + 1
+    return found
+
+
+@in_a_browser
+def test_every_page_fits_a_phone(visits):
+    assert all(width <= 390 for *_, width in visits.values()), visits
 
 
 @pytest.fixture(scope="module")
@@ -462,13 +476,8 @@ def test_the_lesson_steps_with_no_kernel_and_no_network(opened, lesson):
 
 
 @in_a_browser
-def test_no_page_logs_an_error_or_requests_anything(chrome, built):
-    for path in built.rglob("*.html"):
-        opened = Opened(chrome, path)
-        assert (opened.faults, opened.elsewhere()) == ([], []), path.name
-        if path.name == "index.html":
-            assert opened.serious() == []
-        opened.context.close()
+def test_no_page_logs_an_error_or_requests_anything(visits):
+    assert all(seen == [[], [], []] for *seen, _ in visits.values()), visits
 
 
 # --- bad input ------------------------------------------------------------------------------

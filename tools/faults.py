@@ -14,7 +14,7 @@ PROMPT = "The first law of motion states"
 TITLE = """# Faults, and the checks that catch them
 
 Every broken cache of `kvviz.faults`, checked by `kv.check_cache` against one pass without a cache:
-six tokens and twelve new ones (with the default model, six). A ✓ marks a check that catches it:
+six tokens and twelve new ones (with the default model, three). A ✓ marks a check that catches it:
 **T**okens, **L**ogits, **K**eys and values as attention saw them, **C**hunks of 3 + 1 + 2,
 **W**ork. The tokens may be equal for this prompt only. Written by `python -m tools.faults`.
 
@@ -77,7 +77,7 @@ def count_right_texts(found) -> str:
 def rights(model, tokenizer) -> list[RightForge]:
     """The right forge for the small model, and for this one."""
     ids = tokenizer(PROMPT, return_tensors="pt").input_ids
-    return [RightForge(), RightForge(model, ids, 6)]
+    return [RightForge(), RightForge(model, ids, 3)]
 
 
 if __name__ == "__main__":

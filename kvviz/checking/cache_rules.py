@@ -90,8 +90,8 @@ def stale_cache(layer: LayerEvidence):
     says = f"the cache held {pluralize(layer.held, 'token')} before the first was fed"
     if layer.others is None:
         return layer.cause("stale cache", says)
-    for name, whole in layer.others.items():
-        if _all_in(layer.past.keys, whole.keys[layer.number][0]):
+    for name, text in layer.others.items():
+        if _all_in(layer.past.keys, text.whole.keys[layer.number][0]):
             if name == "state shared between caches":
                 says = "a second cache was filled with another text, and this one held its tokens"
             return layer.cause(name, says)

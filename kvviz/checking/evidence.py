@@ -24,7 +24,7 @@ class LayerEvidence:
         rotate: (x, positions) -> x rotated, to find the position a key was rotated for; None for
             a model of the library.
         n_earlier: tokens of the text that the cache held before it was emptied.
-        others: name of a cause -> the uncached pass over a text that would then be held at first.
+        others: name of a cause -> the `Text` that would then be held at first.
         sequence: which of the batch.
     """
 

@@ -15,7 +15,7 @@ import torch
 
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
-from kvviz.checking.right_forge import IN_TURN, Text
+from kvviz.checking.right_forge import IN_TURN
 from kvviz.checking.sharing import can_fork, forked
 from kvviz.checking.time_limit import attempt_inside
 from kvviz.checking.trial import rotates_on_read
@@ -71,10 +71,10 @@ def as_long_before(trial) -> Cause | None:
     """The text after another one whose prompt was as long: what is kept by length shows."""
     right = trial.right
     cache = trial.begin("")
-    trial.feed(right.as_long.text, [right.as_long.fed], right.as_long.reference)
+    trial.feed(right.as_long, [right.as_long.fed])
     cache.reset()
     trial.feedings.clear()
-    return _compare(trial, Text(right.text, right.reference), right.one_by_one)
+    return _compare(trial, right.known, right.one_by_one)
 
 
 def batch_of_two(trial) -> Cause | None:
@@ -84,7 +84,7 @@ def batch_of_two(trial) -> Cause | None:
 
 
 def _compare(trial, text, sizes) -> Cause | None:
-    feeding = trial.feed(text.text, sizes, text.reference)
+    feeding = trial.feed(text, sizes)
     for sequence in range(text.text.shape[0]):
         right = replace(text.reference, logits=text.reference.logits[sequence : sequence + 1])
         logits = compare_logits(feeding.by_call(sequence), right)

@@ -86,13 +86,15 @@ def uncached_reference(model, ids, n_new: int) -> Reference:
     p, start, ids = ids.shape[1], time.monotonic(), ids.long()
     with in_float32(model):
         with record(model, keep=()):  # which refuses a text that the model cannot take
-            for _ in range(n_new):
+            for _ in range(n_new - 1):
                 newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
                 ids = torch.cat([ids, newest], dim=-1)
         with record(model, keep=SEEN, max_bytes=MAX_BYTES) as run:
             watch = Watch(run)
             with watch.attached(model):
-                logits = model(ids[:, :-1], use_cache=False).logits.float().cpu()
+                last = model(ids, use_cache=False).logits  # also the last pass of the plain loop
+        ids = torch.cat([ids, last[:, -1:].argmax(-1)], dim=-1)
+        logits = last.float().cpu()
         rows = watch.rows_of(0, run[0].fed)
         if len(rows) == run[0].fed:
             logits = torch.stack([*rows.values()])[None]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -21,10 +22,14 @@ IN_TURN = 6  # tokens of each of two texts
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids (B, t), and one pass over them without a cache."""
+    """Token ids (B, t), and what gives one pass over them without a cache, once it's needed."""
 
     text: torch.Tensor
-    reference: Reference
+    refer: Callable[[torch.Tensor], Reference]
+
+    @cached_property
+    def reference(self) -> Reference:
+        return self.refer(self.text)
 
     @property
     def fed(self) -> int:
@@ -51,11 +56,13 @@ class RightForge:
                 f"n_new: with {n_new} new tokens after {p}, expected at most {most} tokens, held "
                 f"and fed, got {p + n_new - 1}"
             )
-        for _ in range(n_new):
+        for _ in range(n_new - 1):
             ids = torch.cat([ids, self.forge(ids)[:, -1:].argmax(-1)], dim=1)
-        self.text = ids[:, :-1]  # the last token is not fed
-        self.reference = self.run(self.text, ids, p).reference
-        self.earlier = self.run(earlier)
+        self.text = ids  # the last new token is not fed
+        reference = self.refer(self.text)
+        ids = torch.cat([ids, reference.logits[:, -1:].argmax(-1)], dim=1)
+        self.reference = replace(reference, ids=ids, n_prompt=p)
+        self.earlier = Text(earlier, self.refer)
         self.one_by_one = [p] + [1] * (n_new - 1)
 
     def build(self, forge_class) -> Forge:
@@ -73,12 +80,11 @@ class RightForge:
             forge.load_state_dict(self.forge.state_dict(), assign=True)
         return forge.to(dtype)
 
-    def run(self, text, ids=None, n_prompt=0) -> Text:
+    def refer(self, text) -> Reference:
         """One pass over a text without a cache, everything kept."""
         with record(self.forge, keep=SEEN, max_bytes=MAX_BYTES) as run:
             logits = self.forge(text)
-        ids = text if ids is None else ids
-        return Text(text, Reference(ids, n_prompt, logits, run[0]))
+        return Reference(text, 0, logits, run[0])
 
     def rotate(self, keys, positions):
         return self.forge.rotate(keys, self.forge.rotation(positions))
@@ -95,20 +101,25 @@ class RightForge:
         seeded = torch.Generator().manual_seed(seed)
         return torch.randint(self.forge.config.vocab_size, shape, generator=seeded)
 
+    @property
+    def known(self) -> Text:
+        """The text itself."""
+        return Text(self.text, lambda _: self.reference)
+
     @cached_property
     def other(self) -> Text:
         """The text that a second cache holds."""
-        return self.run(self.random_ids(1, N_OTHER, seed=1))
+        return Text(self.random_ids(1, N_OTHER, seed=1), self.refer)
 
     @cached_property
     def as_long(self) -> Text:
         """A text as long as the prompt."""
-        return self.run(self.random_ids(1, self.reference.n_prompt, seed=4))
+        return Text(self.random_ids(1, self.reference.n_prompt, seed=4), self.refer)
 
     @cached_property
     def two(self) -> Text:
         """A batch of two different texts."""
-        return self.run(self.random_ids(2, N_OTHER, seed=2))
+        return Text(self.random_ids(2, N_OTHER, seed=2), self.refer)
 
     @cached_property
     def further(self) -> Text:
@@ -116,8 +127,8 @@ class RightForge:
         n = FURTHER["small" if self.model is None else "model"]
         more = min(n, self.forge.config.max_positions) - self.text.shape[1]
         if more <= 0:
-            return Text(self.text, self.reference)
-        return self.run(torch.cat([self.text, self.random_ids(1, more, seed=3)], dim=1))
+            return self.known
+        return Text(torch.cat([self.text, self.random_ids(1, more, seed=3)], dim=1), self.refer)
 
     @property
     def further_sizes(self) -> list[int]:

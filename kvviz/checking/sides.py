@@ -50,7 +50,7 @@ def see_pass(layer: LayerEvidence, label: Label) -> Seen:
     query, keys, values, output = (
         None if (x := step.kept[name].get(number)) is None else x[sequence] for name in SEEN
     )
-    texts = [layer.reference.whole, *(layer.others or {}).values()]
+    texts = [layer.reference.whole, *(text.whole for text in (layer.others or {}).values())]
     keys_of, values_of = (
         _identify(x, [text.kept[name][number] for text in texts], sequence)
         for name, x in (("keys", keys), ("values", values))

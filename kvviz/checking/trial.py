@@ -22,6 +22,7 @@ from kvviz.checking.compare import (
 from kvviz.checking.contract import CALLED, UNEXPECTED, parts
 from kvviz.checking.learner_code import describe_error, is_checkers_own, own_lines
 from kvviz.checking.probe import probe_cache
+from kvviz.checking.right_forge import Text
 from kvviz.checking.stubs import shorten
 from kvviz.checking.time_limit import StillRunning, attempt_inside
 from kvviz.checking.trace import Pass, Trace, Unusable
@@ -41,7 +42,7 @@ MIXED += ("write never happens", "write missing", "not empty at first", "not emp
 class Feeding:
     """A text fed to a cache in pieces: what was seen, and what each piece gave."""
 
-    reference: Reference
+    text: Text
     what: str = ""  # which part of the trial this is, for a message
     others: dict = field(default_factory=dict)
     passes: list[Pass] = field(default_factory=list)
@@ -49,6 +50,10 @@ class Feeding:
     outputs: list[torch.Tensor] = field(default_factory=list)
     problem: Cause | None = None
     emptied: Cause | None = None  # by forward itself
+
+    @property
+    def reference(self) -> Reference:
+        return self.text.reference
 
     def logits(self) -> torch.Tensor:
         return torch.cat(self.outputs, dim=1)
@@ -97,13 +102,13 @@ class Trial:
         self.doing = MAKING
         return self.cache_class(len(self.right.forge.layers))
 
-    def feed(self, text, sizes, reference, what="", others=None) -> Feeding:
+    def feed(self, text: Text, sizes, what="", others=None) -> Feeding:
         """Feed a text to the watched forge and cache in pieces of these sizes."""
-        trace, feeding = self.trace, Feeding(reference, what, others or {})
+        trace, feeding = self.trace, Feeding(text, what, others or {})
         self.feedings.append(feeding)
         trace.restart()
         feeding.passes, feeding.rows = trace.passes, trace.rows
-        for index, piece in enumerate(text.split(sizes, dim=1)):
+        for index, piece in enumerate(text.text.split(sizes, dim=1)):
             self.doing = f"at step {index}{what and ' '}{what}"
             try:
                 feeding.outputs.append(trace.feed(piece))
@@ -115,7 +120,7 @@ class Trial:
         """Feed the text after another text and a reset; a second cache is filled in between."""
         right, cache = self.right, self.begin(what)
         earlier, other = right.earlier, right.other
-        self.feed(earlier.text, [earlier.fed], earlier.reference, "of the first text")
+        self.feed(earlier, [earlier.fed], "of the first text")
         self.doing = "in reset"
         cache.reset()
         self.doing = "right after reset"
@@ -124,8 +129,8 @@ class Trial:
         second = self.new_cache()
         self.doing = "in a second cache"
         right.build(self.forge_class)(other.text.clone(), second)
-        others = {"stale cache": earlier.whole, "state shared between caches": other.whole}
-        return self.feed(right.text, sizes, right.reference, what, others)
+        others = {"stale cache": earlier, "state shared between caches": other}
+        return self.feed(right.known, sizes, what, others)
 
     # -- judging -----------------------------------------------------------------------------------
 

@@ -166,7 +166,7 @@ _MISTAKES = (
     "times the seconds that one row of a long prompt takes.",
 )
 def prediction(
-    function, model, ids, n: int = 500, *, again: bool = False, clock=time.perf_counter
+    function, model, ids, n: int = 200, *, again: bool = False, clock=time.perf_counter
 ) -> Feedback:
     """Notebook 08: `predict(p, n)`, the seconds an answer of n tokens to a prompt of p takes.
 
@@ -228,7 +228,7 @@ class _Timing(NamedTuple):
     prompt_row: float
 
 
-_timings = WeakKeyDictionary()  # per model: an answer takes half a minute, so it's timed once
+_timings = WeakKeyDictionary()  # per model: an answer takes many seconds, so it's timed once
 
 
 def _time_answer(model, ids, n: int, again: bool, clock) -> tuple[_Timing, bool]:
