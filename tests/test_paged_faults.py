@@ -1,5 +1,6 @@
 """Faults of a cache in pages are named, at any page size; what looks like one isn't called one."""
 
+import copy
 from copy import deepcopy
 
 import pytest
@@ -188,6 +189,11 @@ def test_a_fork_that_is_the_same_cache_is_no_fork():
     assert not kv.check_cache(Aliased).passed
 
 
+class DeepCopied(PagedKVCache):
+    def fork(self, tokens=None):
+        return copy.deepcopy(self)
+
+
 def test_the_exercise_asks_for_a_fork_that_shares():
     check = kv.exercises.shared_pages
     assert check(PagedKVCache).passed
@@ -197,4 +203,5 @@ def test_the_exercise_asks_for_a_fork_that_shares():
     copied = check(Copying)
     assert "after a fork the tables are [0, 1, 2] and [3, 4, 5]" in copied.message
     assert len(copied.hints) == 2
+    assert "a memory of its own" in check(DeepCopied).message
     assert not check(GALLERY[UNCOPIED].cache_class).passed

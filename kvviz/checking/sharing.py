@@ -11,6 +11,7 @@ import torch
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.columns import match_columns
 from kvviz.checking.contract import copy_entry
+from kvviz.checking.right_forge import Text
 from kvviz.checking.stubs import is_stub
 from kvviz.checking.time_limit import attempt_inside
 from kvviz.forge import KVEntry
@@ -45,7 +46,8 @@ def _go_apart(trial, n_alike: int) -> Cause | None:
     right, forge = trial.right, trial.right.build(trial.forge_class)
     first, other = right.other, right.as_long
     start, rest = first.text[:, :n_alike], first.text[:, n_alike : n_alike + 2]
-    second = right.run(torch.cat([start, (rest + 1) % right.forge.config.vocab_size], dim=1))
+    parted = torch.cat([start, (rest + 1) % right.forge.config.vocab_size], dim=1)
+    second = Text(parted, right.refer)
     one = trial.new_cache()
     trial.doing = "with a fork of a cache"
     forge(start.clone(), one)

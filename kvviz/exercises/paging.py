@@ -11,6 +11,10 @@ from kvviz.exercises.feedback import NOT_DONE, Feedback, Hinted, reject, with_hi
 from kvviz.forge import Forge
 
 _N_TOKENS = 33  # two pages of 16, and one more token
+NOTHING_SHARED = (
+    "each cache is right, and the tables are equal, but the fork has a memory of its own: its "
+    "pages are copies. Let both caches use the same memory, the same free pages and the same owners"
+)
 
 
 @with_hints(
@@ -48,9 +52,28 @@ def _judge_tables(cache_class) -> Feedback | None:
     forge(torch.arange(_N_TOKENS)[None], cache)
     fork = cache.fork()
     tables = [getattr(each, "table", None) for each in (cache, fork)]
-    if not all(isinstance(table, list) for table in tables) or tables[0] == tables[1]:
+    if not all(isinstance(table, list) for table in tables):
         return None
+    if tables[0] == tables[1]:
+        return None if _find_memory(cache) & _find_memory(fork) else reject(NOTHING_SHARED)
     return reject(
         f"each cache is right, but after a fork the tables are {tables[0]} and {tables[1]}: the "
         "same pages can be in both, until somebody writes to one"
     )
+
+
+def _find_memory(thing, seen=None) -> set[int]:
+    """Where the tensors lie that an object holds, in its attributes, lists and dicts."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen:
+        return set()
+    seen.add(id(thing))
+    if isinstance(thing, torch.Tensor):
+        return {thing.untyped_storage().data_ptr()}
+    if isinstance(thing, dict):
+        parts = list(thing.values())
+    elif isinstance(thing, list | tuple | set):
+        parts = list(thing)
+    else:
+        parts = list(getattr(thing, "__dict__", {}).values())
+    return set().union(*(_find_memory(part, seen) for part in parts))
