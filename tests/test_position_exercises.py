@@ -6,7 +6,7 @@ import torch
 
 from kvviz import exercises
 from kvviz.exercises.conversation_edits import EDITS, is_usable
-from kvviz.forge import KVEntry
+from kvviz.forge import Forge, KVEntry
 
 
 def stub(*_): ...
@@ -31,6 +31,14 @@ def rotate_neighbours(x, positions, frequencies):
 
 def rotate_alike(x, positions, frequencies):
     return rotate(x, positions, torch.ones_like(frequencies))
+
+
+def rotate_degrees(x, positions, frequencies):
+    return rotate(x, positions, torch.deg2rad(frequencies))
+
+
+def rotate_to_degrees(x, positions, frequencies):
+    return rotate(x, positions, torch.rad2deg(frequencies))
 
 
 def solution(entry, from_, to, frequencies):
@@ -82,6 +90,9 @@ def test_move_is_not_done_yet_and_its_hints_are_folded():
         (lambda from_, to: from_ + to, rotate, "how much further is it"),
         (lambda from_, to: (to - from_)[:1].expand(to.shape), rotate, "Each has its own from_"),
         (lambda from_, to: to - from_, rotate_alike, "a frequency of its own"),
+        (lambda from_, to: to - from_, rotate_degrees, "nothing to convert"),
+        (lambda from_, to: to - from_, rotate_to_degrees, "nothing to convert"),
+        (lambda from_, to: to.sort().values - from_, rotate, "you sorted `to`"),
         (lambda from_, to: to - from_, rotate_neighbours, "your pairs are neighbours"),
         (lambda from_, to: to, rotate_neighbours, "your pairs are neighbours"),
         (lambda from_, to: from_ - to, rotate_neighbours, "your pairs are neighbours"),
@@ -118,6 +129,16 @@ def swap(*given):
     return solution(*given)[::-1]
 
 
+def sort_columns(entry, from_, to, frequencies):
+    return [part[:, :, to.argsort()] for part in solution(entry, from_, to, frequencies)]
+
+
+def rotate_by_a_model(entry, from_, to, frequencies):
+    forge = Forge.small()
+    forge.frequencies = 1 / 1e5 ** (torch.arange(0, 64, 2) / 64)  # as the default model's
+    return entry._replace(keys=forge.rotate(entry.keys, forge.rotation(to - from_)))
+
+
 def fail(entry, from_, to, frequencies):
     return rotate(entry.keys, to - from_, frequencies[1:])
 
@@ -132,7 +153,10 @@ def fail(entry, from_, to, frequencies):
         (lambda *_: ("keys", "values"), "got tuple"),
         (drop_an_axis, "expected keys of shape (1, 3, 6, 64), but got (3, 6, 64)"),
         (swap, "isn't right"),
+        (sort_columns, "5 keys in any order: the keys are rotated right, but you sorted them"),
         (fail, "your function raised RuntimeError in line"),
+        (rotate_by_a_model, "In this call, D is 14, not 64 as in the first call"),
+        (rotate_by_a_model, "Take the angles from `frequencies`, here (7,), not from the model"),
     ],
 )
 def test_what_is_not_a_moved_entry_is_told_apart(wrong, says):
@@ -148,7 +172,7 @@ USABLE = {
     "its last 3 tokens are dropped": True,
     "one token in the middle is dropped": False,
     "all is numbered from 40 on": True,
-    "only the question is numbered from 40 on": False,
+    "the prefix stays at 0 to 11 and the question is numbered from 40 on": False,
 }
 
 
@@ -188,3 +212,7 @@ def test_edits_without_an_answer_are_not_done_yet_and_what_is_right_is_said():
 def test_answers_that_cannot_be_read_are_told_why(answers, says):
     feedback = exercises.edits(answers)
     assert feedback.state == "not right yet" and says in feedback.message
+
+
+def test_a_function_that_fails_at_the_first_call_is_told_nothing_of_other_sizes():
+    assert "In this call, D is" not in exercises.move(fail).message

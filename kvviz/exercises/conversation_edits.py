@@ -109,17 +109,17 @@ EDITS = {
     "all is numbered from 40 on": _Edit(
         _renumber_all, "Its keys move, and so does the question. Which distances change?"
     ),
-    "only the question is numbered from 40 on": _Edit(
+    "the prefix stays at 0 to 11 and the question is numbered from 40 on": _Edit(
         _renumber_question, "How far is it from the question to the prefix, then and now?"
     ),
 }
 
 
 @with_hints(
-    "Ask two things about each edit: does a distance change that you can't repair by moving keys? "
-    "And does the past of a token that stays change?",
-    "Three of the six are usable. Moving keys repairs every distance, as long as all that follows "
-    "moves too. Nothing repairs a changed past.",
+    "Ask two things about each edit. Is a distance still changed when the keys are where the edit "
+    "wants them? And does the past of a token that stays change?",
+    "Three of the six are usable. Moving keys repairs a distance, unless the edit says that they "
+    "stay. Nothing repairs a changed past.",
 )
 def edits(answers: Mapping) -> Feedback:
     """Notebook 09: {edit: True or False}, whether a cached prefix can still be used after it.

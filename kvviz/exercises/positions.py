@@ -81,6 +81,16 @@ def _difference(move: _Move) -> Tensor:
     return move.to - move.from_
 
 
+def _by_angles(turn: Callable[[Tensor], Tensor]) -> Callable[[_Move], Tensor]:
+    return lambda move: _rotate(
+        move.entry.keys.double(), _difference(move), turn(move.frequencies.double())
+    )
+
+
+_RADIANS = (
+    "you took degrees for radians, or radians for degrees. `frequencies` is in radians per "
+    "position, and cos and sin take radians: there's nothing to convert."
+)
 _PAIRS = (
     "your pairs are neighbours, numbers 0 and 1, then 2 and 3. In this model, number i pairs with "
     "number i + D/2: x.chunk(2, dim=-1) gives you the two halves."
@@ -108,10 +118,19 @@ _MISTAKES = (
         "you moved all keys as far as the first one. Each has its own from_ and its own to.",
     ),
     _Mistake(
-        lambda move: _rotate(
-            move.entry.keys.double(), _difference(move), torch.ones_like(move.frequencies)
-        ),
+        _by_angles(torch.ones_like),
         "you rotated every pair by the same angle. Each pair has a frequency of its own.",
+    ),
+    _Mistake(_by_angles(torch.deg2rad), _RADIANS),
+    _Mistake(_by_angles(torch.rad2deg), _RADIANS),
+    _Mistake(
+        _by(lambda move: move.to.sort().values - move.from_),
+        "you sorted `to`. The first key goes to the first position in `to`, and so on, even where "
+        "they don't rise.",
+    ),
+    _Mistake(
+        lambda move: move.right[:, :, move.to.argsort()],
+        "the keys are rotated right, but you sorted them by position. Each stays in its column.",
     ),
     _Mistake(_by(_difference, _rotate_neighbours), _PAIRS),
     _Mistake(_by(lambda move: move.to, _rotate_neighbours), _PAIRS),
@@ -140,7 +159,7 @@ def move(function) -> Feedback:
         positions = each.from_.clone(), each.to.clone()
         answer, problem = run_answer(function, entry, *positions, each.frequencies.clone())
         if problem and problem.state == "not right yet":
-            return reject(f"{each.name}: {problem.message}")
+            return reject(f"{each.name}: {problem.message}{_say_sizes(each, moves[0])}")
         if problem:
             return problem
         parts, problem = _read(answer, each)
@@ -149,6 +168,17 @@ def move(function) -> Feedback:
         answers.append(parts)
     return _judge(moves, answers) or accept(
         "right for 5 moves: forward, back, in any order, of a batch, and of none; the values stayed"
+    )
+
+
+def _say_sizes(move: _Move, first: _Move) -> str:
+    """What differs from the first call, which has the default model's sizes; "" for that call."""
+    d = move.entry.keys.shape[-1]
+    if d == (before := first.entry.keys.shape[-1]):
+        return ""
+    return (
+        f". In this call, D is {d}, not {before} as in the first call and in the default model. "
+        f"Take the angles from `frequencies`, here ({d // 2},), not from the model."
     )
 
 
@@ -178,7 +208,8 @@ def _judge(moves: list[_Move], answers: list[tuple[Tensor, Tensor]]) -> Feedback
     first = right.index(False)
     for mistake in _MISTAKES:
         made = [mistake.make(each) for each in moves]
-        if all(_is_close(keys, wrong) for (keys, _), wrong in zip(answers, made, strict=True)):
+        pairs = zip(answers, made, strict=True)
+        if all(_is_close(keys, wrong, 5 * TOLERANCE) for (keys, _), wrong in pairs):
             return reject(f"{moves[first].name}: {mistake.hint}")
     each, keys = moves[first], answers[first][0]
     off = (keys.double() - each.right).abs().amax(dim=(0, 1))  # (held, D)
@@ -200,6 +231,6 @@ def _judge_values(moves, answers) -> Feedback | None:
     return None
 
 
-def _is_close(ours: Tensor, right: Tensor) -> bool:
+def _is_close(ours: Tensor, right: Tensor, tolerance: float = TOLERANCE) -> bool:
     off = (ours.double() - right).abs().max()
-    return bool(off <= TOLERANCE * right.abs().max())
+    return bool(off <= tolerance * right.abs().max())
