@@ -39,12 +39,10 @@ def scale_alone(x, bits, axis):
     [
         lambda parts: parts,
         list,
-        lambda parts: (parts[0].float(), *parts[1:]),
-        lambda parts: (parts[0].long(), *parts[1:]),
         lambda parts: [part.numpy() for part in parts],
         lambda parts: ((parts[0].int() - 128).to(torch.int8), parts[1], parts[2] + 128 * parts[1]),
     ],
-    ids=["tuple", "list", "whole numbers as floats", "int64", "numpy", "from -128"],
+    ids=["tuple", "list", "numpy", "from -128"],
 )
 def test_zero_points_in_any_form_pass(model, ids, form):
     def answer(x, bits, axis):
@@ -105,6 +103,16 @@ def in_float32(x, bits, axis):
     return tuple(part.float() for part in with_zero_points(x, bits, axis))
 
 
+def whole_numbers_as_floats(x, bits, axis):
+    whole, scale, zero = with_zero_points(x, bits, axis)
+    return whole.float(), scale, zero
+
+
+def whole_numbers_as_int64(x, bits, axis):
+    whole, scale, zero = with_zero_points(x, bits, axis)
+    return whole.long(), scale, zero
+
+
 def seventeen_numbers(x, bits, axis):
     scale = x.abs().amax(axis, keepdim=True) / 2 ** (bits - 1)
     return (x / scale).round(), scale
@@ -144,6 +152,8 @@ def without_keepdim(x, bits, axis):
         (other_axis, "axis -2 means a scale for each channel, and yours is for each token"),
         (hard_coded_axis, "axis -2 means a scale for each channel, and yours is for each token"),
         (in_float32, "take 8 bytes, and 4 are allowed"),
+        (whole_numbers_as_floats, "right, but each takes 4 bytes, as float32"),
+        (whole_numbers_as_int64, "right, but each takes 8 bytes, as int64"),
         (seventeen_numbers, "from -8 to 8, and 4 bits have 16 of them"),
         (wraps, "int8 ends at 127"),
         (zero_inside, "zero is added after the scale"),

@@ -27,9 +27,10 @@ SHARE = 0.85  # of the shift to beat, which an answer has to reach
 def quantise(function, model, ids, *, to_beat: float) -> Feedback:
     """Notebook 11: `quantise(x, bits, axis)`: whole numbers, scales and zero points.
 
-    `whole * scale + zero` should be near x, (B, G, 64, D). Every group of 64 tokens in a cache is
-    rounded to 4 bits, keys with axis -2 and values with axis -1. The score is the shift: how far a
-    token's loss moves, up or down, on average. It passes at 85% of `to_beat`.
+    `whole * scale + zero` should be near x, (B, G, 64, D), and whole is int8 or uint8. Every group
+    of 64 tokens in a cache is rounded to 4 bits, keys with axis -2 and values with axis -1. The
+    score is the shift: how far a token's loss moves, up or down, on average. It passes at 85% of
+    `to_beat`.
 
     Args:
         model: one that `Forge.from_pretrained` takes.
@@ -115,6 +116,12 @@ def _find_flaw(rounded: Rounded, x: Tensor, bits: int, axis: int) -> Feedback | 
     error = (rounded.restore() - x).abs()
     if (error > 2.5 * rounded.scale.double().abs()).any():
         return reject(_say_far_off(rounded, x, bits))
+    if (size := rounded.whole.element_size()) > 1:
+        came = str(rounded.whole.dtype).removeprefix("torch.")
+        return reject(
+            f"your whole numbers are right, but each takes {size} bytes, as {came}: what's held is "
+            "as large as before, or larger. int8 and uint8 take one, and two in 4 bits share one"
+        )
     return None
 
 
