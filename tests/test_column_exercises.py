@@ -89,7 +89,7 @@ def test_who_drops_the_newest_tokens_is_told(judge):
 
 def test_a_loss_that_is_too_high_for_no_such_reason_is_told_what_to_beat(judge):
     message = judge(window_and_first).message
-    assert message.endswith("A window with column 0 gets 0.00.")
+    assert message.endswith("A window and the first column get 0.00.")
 
 
 @pytest.mark.parametrize(

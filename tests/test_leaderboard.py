@@ -127,6 +127,17 @@ def test_the_sentence_says_where_the_newest_stands_and_what_it_beats(score, says
     assert made.standing.sentence.endswith(says)
 
 
+def test_equal_scores_are_a_tie_and_share_a_rank():
+    made = board()
+    made.add("mine", 3.49)
+    assert made.standing.sentence.startswith("loss 3.49, tied for the best of your 3 attempts; ")
+    assert [line[0] for line in made.standing.list_lines()[1:]] == ["", "1", "1", "3", ""]
+    made.add("last", 4.239)
+    assert made.standing.sentence.startswith("loss 4.24, tied for number 3 of your 4 attempts; ")
+    made.add("own", 5)
+    assert "loss 5.00, number 5 of your 5 attempts; " in made.standing.sentence
+
+
 def test_higher_is_better_turns_the_comparison_round():
     made = Leaderboard("share", better="higher", digits=0, to_beat={"half": 50})
     made.add("a", 70)

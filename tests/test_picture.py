@@ -600,6 +600,20 @@ def test_a_number_is_never_beyond_a_level_its_bar_does_not_reach(log):
         check_contrast(figure)
 
 
+@pytest.mark.parametrize("highlight", [[], ["under"]])
+def test_a_number_inside_a_bar_stands_on_paper(highlight):
+    values = {"under": 2.9, "far under": 1}
+    ax = kv.draw_bars(values, title="t", levels={"gate": 3}, highlight=highlight).figure.axes[1]
+    renderer = FigureCanvasAgg(ax.figure).get_renderer()
+    number = next(text for text in ax.texts if text.get_gid() == "number:0")
+    grounds = [bar for bar in ax.patches if (bar.get_gid() or "").startswith("ground:")]
+    box, ground = (each.get_window_extent(renderer) for each in (number, *grounds))
+    assert (
+        mpl.colors.to_hex(grounds[0].get_facecolor()) == style.PAPER and not grounds[0].get_hatch()
+    )
+    assert ground.x0 < box.x0 and box.x1 < ground.x1 and number.get_color() == style.TEXT
+
+
 def test_a_legend_says_what_the_hatched_bars_have_in_common():
     values, levels = {"a": 1e-6, "b": 3, "c": 5}, {"gate": 1e-5}
     options = {"title": "Gaps", "log": True, "levels": levels, "marked": "over the gate"}

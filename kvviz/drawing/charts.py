@@ -153,14 +153,12 @@ def _find_spots(ax: Axes, low: float, ends, numbers, levels: Mapping) -> list[tu
 
 
 def _write_number(ax: Axes, y: int, x: float, number: str, bold: bool, where: str) -> None:
-    wide, back, color = measure_names([number]), ax.transData.inverted().transform, style.TEXT
-    if where == "inside":
-        color = style.text_on(_choose_fill(bold))
-        if bold:  # no hatch under the number
-            left, right = (back((at, 0))[0] for at in (x - 3, x + wide + 3))
-            ax.barh(y, right - left, 0.5, left=left, color=_choose_fill(bold), gid=f"ground:{y}")
+    wide, back = measure_names([number]), ax.transData.inverted().transform
+    if where == "inside":  # on paper: a bar is too dark for text, and its hatch too busy
+        left, right = (back((at, 0))[0] for at in (x - 4, x + wide + 4))
+        ax.barh(y, right - left, 0.5, left=left, color=style.PAPER, linewidth=0, gid=f"ground:{y}")
     strong = bold or where == "before"
-    write(ax, back((x, 0))[0], y, number, bold=strong, color=color, gid=f"number:{y}")
+    write(ax, back((x, 0))[0], y, number, bold=strong, color=style.TEXT, gid=f"number:{y}")
 
 
 def _choose_fill(bold: bool) -> str:

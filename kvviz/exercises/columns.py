@@ -147,7 +147,7 @@ def _find_facts(forge: _Watched, tokenizer, cache: _Kept) -> dict[str, bool]:
 
 
 @with_hints(
-    "Which column do the heads need even though nobody reads it? Which ones had no time to score?",
+    "Which column do heads need for their spare weights? Which ones had no time to score?",
     "Keep the newest columns, say 32, whatever their scores are. Among the others, keep those with "
     "the highest scores: column 0 is one of them.",
 )
@@ -183,7 +183,7 @@ def _say(reading: _Reading, loss: float, facts: dict[str, bool], forge, ids) -> 
     said += f"it knows {len(known)} of {len(facts)} facts" + f": {', '.join(known)}" * bool(known)
     if loss < TO_BEAT:
         return accept(said)
-    said += f". A window with column 0 gets {TO_BEAT:.2f}. "
+    said += f". A window and the first column get {TO_BEAT:.2f}. "
     cache = reading.cache
     if cache.lost_first is not None:
         picture = _draw_losses(reading, forge, ids, cache.lost_first)
@@ -205,6 +205,6 @@ def _draw_losses(reading: _Reading, forge: _Watched, ids, lost: int):
         {"your cache": above},
         title="Your loss above the full cache's",
         xlabel="position",
-        ylabel=f"mean of the last {BUDGET}",
+        ylabel=f"mean of the last {BUDGET} tokens",
         sentence=f"Your loss above the full cache's, by position: column 0 is gone from {lost} on",
     )

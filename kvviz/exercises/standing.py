@@ -40,19 +40,24 @@ class Standing:
         """Where the newest attempt stands, and what it beats."""
         if self.newest is None:
             return "no scored attempt yet"
-        numbers = [attempt.number for attempt in self.rows]
-        rank, n = numbers.index(self.newest), len(numbers)
-        newest = self.rows[rank]
-        place = (
-            f"number {rank + 1} of your {n} attempts" if rank else f"the best of your {n} attempts"
-        )
-        place = "your first attempt" if n == 1 else place
+        n = len(self.rows)
+        newest = next(row for row in self.rows if row.number == self.newest)
+        place = f"number {rank} of" if (rank := self.rank(newest)) > 1 else "the best of"
+        tied = "tied for " * (self._count_equals(newest) > 1)
+        place = f"{tied}{place} your {n} attempts" if n > 1 else "your first attempt"
         clauses = [f"{self.score} {self.write(newest.score)}, {place}"]
         for name, level in self.to_beat:
             behind = self._is_better(level, newest.score)
             verb = "is behind" if behind else "ties with" if level == newest.score else "beats"
             clauses.append(f"{verb} {name} ({self.write(level)})")
         return "; ".join(clauses)
+
+    def rank(self, attempt: Attempt) -> int:
+        """1 for the best; attempts with the same score share a rank."""
+        return 1 + sum(self._is_better(row.score, attempt.score) for row in self.rows)
+
+    def _count_equals(self, attempt: Attempt) -> int:
+        return sum(row.score == attempt.score for row in self.rows)
 
     def _is_better(self, one: float, other: float) -> bool:
         return one < other if self.better == "lower" else one > other
@@ -64,13 +69,13 @@ class Standing:
         """
         names = list(dict.fromkeys(name for row in self.rows for name, _ in row.checks))
         lines = []
-        for rank, row in enumerate(self.rows, 1):
+        for row in self.rows:
             notes = [row.remark, "newest" * (row.number == self.newest)]
             checks = [
                 {True: "yes", False: "no"}.get(dict(row.checks).get(name), "") for name in names
             ]
             note = ", ".join(filter(None, notes))
-            lines.append((str(rank), self.label(row), row.score, *checks, note))
+            lines.append((str(self.rank(row)), self.label(row), row.score, *checks, note))
         lines += [("", name, level, *[""] * len(names), "to beat") for name, level in self.to_beat]
         lines.sort(key=lambda line: line[2] if self.better == "lower" else -line[2])
         heads = ("", "attempt", f"{self.score} ({self.better} is better)", *names, "")
