@@ -125,7 +125,9 @@ def test_each_wrong_scheduler_has_its_hint(way):
     [
         (lambda r, w, b: {**r, **w}, "with room for 32 rows, you feed 42"),
         (lambda r, w, b: {"moon": 1}, "there's no request 'moon'"),
-        (lambda r, w, b: {"sky": -1}, "expected rows by name"),
+        (lambda r, w, b: {"sky": -1}, "sky gets -1 rows in schedule(running={}, "),
+        (lambda r, w, b: schedule(r, w, b) | dict.fromkeys(w, -1), "gets -1 rows"),
+        (lambda r, w, b: {"sky": 0.5}, "expected rows by name, as {'sky': 1}, but got"),
         (lambda r, w, b: 3, "expected rows by name, as {'sky': 1}, but got 3"),
         (lambda r, w, b: {}, "32 rows stay empty"),
         (lambda r, w, b: {n: min(k, 2) for n, k in schedule(r, w, b).items()}, "rows stay empty"),

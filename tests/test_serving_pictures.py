@@ -261,6 +261,13 @@ def test_a_wider_step_has_more_rows():
     assert np.allclose([wide[i] / wide[0] for i in rows], [rows[i] / rows[0] for i in rows])
 
 
+def test_a_narrow_step_keeps_its_number_if_there_is_room_for_it():
+    totals = [29, 3, 3, 62, 8, 4, 4, 3, 2, 2]
+    written = texts(kv.draw_schedule({"a": totals}, by="row"))
+    assert [written.get(f"step:{i}") for i in range(10)] == [*"0123456789"]
+    assert [written.get(f"total:{i}") for i in range(10)] == [*map(str, totals)]
+
+
 # --- a whole pass ---------------------------------------------------------------------------
 
 

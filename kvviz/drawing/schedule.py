@@ -46,7 +46,7 @@ def draw_schedule(
         padding: {request: rows in each step} that are computed and thrown away, for a schedule as
             numbers: padding, or a request that has ended and keeps its place in the batch.
         by: "step", and all columns are equally wide; or "row", and a step with more rows is wider:
-            the closest to time that can be counted.
+            it takes longer, though not in proportion.
         step: a step to frame.
         title: what the picture shows; by default, how many requests, steps and rows.
         sentence: replaces the sentence that says who is fed what, and who waits.
@@ -138,10 +138,10 @@ def _paint_heads(ax: Axes, schedule: Schedule, plan: _Plan, by: str, bottom: flo
     quiet = {"color": style.QUIET, "size": style.SMALL}
     write(ax, SIDE, TOP + 24, "step", **quiet)
     write(ax, SIDE, bottom + 12, "rows in all", **quiet)
-    wide = measure_names(map(str, schedule.totals), style.SMALL) + 4
     middles = (plan.edges[1:] + plan.edges[:-1]) / 2
     free = 0.0
     for step, (x, total) in enumerate(zip(middles, schedule.totals, strict=True)):
+        wide = measure_names([str(step), str(total)], style.SMALL) + 2
         if x - wide / 2 < free - 3:  # no room for a number
             continue
         write(ax, x, TOP + 24, str(step), ha="center", gid=f"step:{step}", **quiet)

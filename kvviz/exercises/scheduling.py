@@ -41,7 +41,8 @@ _TURNS = [
     "A request that decodes needs one row, and somebody is waiting to read it. Give those out "
     "first, and see how many rows of the budget are left.",
     "What's left goes to prompts: first those that are half fed, then those that wait, in order. "
-    "Each gets min(left, budget) rows, and the budget shrinks by as many.",
+    "Each gets min(tokens left of its prompt, rows left in the budget), and the budget shrinks by "
+    "as many rows.",
 )
 def scheduler(function, served=None, budget: int | None = None) -> Feedback:
     """Notebook 12: `schedule(running, waiting, budget)`, how many rows each request is fed next.
@@ -68,6 +69,8 @@ def scheduler(function, served=None, budget: int | None = None) -> Feedback:
             return problem
         if (rows := _to_rows(answer)) is None:
             return reject(f"expected rows by name, as {{'sky': 1}}, but got {describe(answer)}")
+        if below := [name for name, n in rows.items() if n < 0]:
+            return reject(f"{below[0]} gets {rows[below[0]]} rows in {_tell(turn)}")
         if strange := [name for name in rows if name not in {**turn.running, **turn.waiting}]:
             return reject(f"there's no request {describe(strange[0])} in {_tell(turn)}")
         answers.append(rows)
@@ -85,7 +88,7 @@ def _to_rows(answer) -> dict[str, int] | None:
         rows = {name: to_number(n) for name, n in pairs}
     except (TypeError, ValueError):
         return None
-    if not all(isinstance(name, str) and isinstance(n, int) and n >= 0 for name, n in rows.items()):
+    if not all(isinstance(name, str) and isinstance(n, int) for name, n in rows.items()):
         return None
     return {name: n for name, n in rows.items() if n}
 
