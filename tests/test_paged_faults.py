@@ -275,14 +275,15 @@ class TakesTheLast(PagedKVCache):
                 self.pool.pages[new] = self.pool.pages[self.table[n]]
                 self.pool.give_back(self.table[n])
                 self.table[n] = new
-        for _ in range(more):
-            page = self.pool.free[-1]
+        taken = self.pool.free[-more:] if more else []
+        for page in taken[:: -1 if hasattr(self.pool, "was_emptied") else 1]:
             self.pool.owners[page] = 1
             self.table.append(page)
 
     def reset(self):
         for page in self.table:
             self.pool.owners[page] = 0
+        self.pool.was_emptied = True
         self.table, self._fill = [], [0] * len(self)
 
 
