@@ -2,6 +2,7 @@
 
 import copy
 from copy import deepcopy
+from math import ceil
 
 import pytest
 import torch
@@ -205,3 +206,88 @@ def test_the_exercise_asks_for_a_fork_that_shares():
     assert len(copied.hints) == 2
     assert "a memory of its own" in check(DeepCopied).message
     assert not check(GALLERY[UNCOPIED].cache_class).passed
+
+
+class CopiesItsLastPage(PagedKVCache):
+    """As the engine does it: full pages are shared, and the rest is copied at once."""
+
+    def fork(self, tokens=None):
+        other = super().fork(tokens)
+        if self.held % self.pool.page_size:
+            other.make_room(self.held, self.held + 1)
+        return other
+
+
+class CopiesAll(PagedKVCache):
+    """Before any write, it copies each page that it shares."""
+
+    def make_room(self, held, end):
+        super().make_room(0, end)
+
+
+class CountsNoneDown(PagedKVCache):
+    """A page that was copied keeps the owner that it lost."""
+
+    def make_room(self, held, end):
+        before = self.table[:]
+        super().make_room(held, end)
+        for old, new in zip(before, self.table, strict=False):
+            if old != new:
+                self.pool.share(old)
+
+
+class OneTable(PagedKVCache):
+    def fork(self, tokens=None):
+        return copy.copy(self)
+
+
+def test_the_exercise_takes_a_copy_of_the_last_page_at_once():
+    verdict = kv.exercises.shared_pages(CopiesItsLastPage)
+    assert verdict.passed, verdict.headline
+
+
+def test_the_exercise_says_that_full_pages_stay_shared():
+    message = kv.exercises.shared_pages(CopiesAll).message
+    assert "once both have written a token the tables are" in message
+    assert "full pages are never written again" in message
+
+
+def test_a_copied_page_that_keeps_its_owner_is_never_free_again():
+    verdict = kv.check_cache(CountsNoneDown)
+    assert (verdict.passed, verdict.cause) == (False, "pages not given back"), verdict.headline
+
+
+def test_the_exercise_says_that_a_fork_has_the_same_list():
+    message = kv.exercises.shared_pages(OneTable).message
+    assert message.startswith("`table`"), message
+    assert "one and the same list" in message
+
+
+class TakesTheLast(PagedKVCache):
+    """Frees all its pages, whoever reads them, and is given them again in another order."""
+
+    def make_room(self, held, end):
+        more = max(0, ceil(end / self.pool.page_size) - len(self.table))
+        for n in range(held // self.pool.page_size, len(self.table)):
+            if self.pool.owners[self.table[n]] > 1:
+                new = self.pool.free[-1]
+                self.pool.owners[new] = 1
+                self.pool.pages[new] = self.pool.pages[self.table[n]]
+                self.pool.give_back(self.table[n])
+                self.table[n] = new
+        taken = self.pool.free[-more:] if more else []
+        for page in taken[:: -1 if hasattr(self.pool, "was_emptied") else 1]:
+            self.pool.owners[page] = 1
+            self.table.append(page)
+
+    def reset(self):
+        for page in self.table:
+            self.pool.owners[page] = 0
+        self.pool.was_emptied = True
+        self.table, self._fill = [], [0] * len(self)
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 4])
+def test_freed_pages_are_named_in_whatever_order_they_are_taken(page_size):
+    verdict = kv.check_cache(sized(TakesTheLast, page_size))
+    assert (verdict.passed, verdict.cause) == (False, FREED), verdict.headline

@@ -151,7 +151,7 @@ ADVICE = {
     "freed page still read": "Whoever takes a free page writes over it. A page is free when no "
     "table lists it: `reset` must empty the table, too, and `fork` must count one more owner.",
     "pages not given back": "Each fork takes pages, and `reset` must give back all that its table "
-    "lists: a page is free again when its last owner gives it back.",
+    "lists. So must a write that copies a page: the page it leaves has one owner less.",
     "page table off by one": "Position p is in page p // page_size of the table, in cell "
     "p % page_size: both from the same p, for reading and for writing.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "

@@ -60,15 +60,15 @@ def _go_apart(trial, n_alike: int) -> Cause | None:
             (fork, second, first, "the fork"),
         ):
             if says := _differs(cache, text, end + 1):
-                return _blame(UNCOPIED, cache, beside, n_alike, f"{who} holds", says)
+                return _blame(UNCOPIED, cache, (text, beside), f"{who} holds", says)
     trial.doing = "once a fork was emptied, and fed another text"
     fork.reset()
     forge(other.text.clone(), fork)
     if says := _differs(one, first, second.fed):
-        return _blame(FREED, one, other, 0, "a fork was emptied, and the cache holds", says)
+        return _blame(FREED, one, (first, other), "a fork was emptied, and the cache holds", says)
     forge(first.text[:, :1].clone(), one.fork())  # it needs room, and may be given any free page
     if says := _differs(fork, other, other.fed):
-        return _blame(FREED, fork, first, 0, "a fork was emptied, and then holds", says)
+        return _blame(FREED, fork, (other, first), "a fork was emptied, and then holds", says)
     return None
 
 
@@ -89,15 +89,14 @@ def _differs(cache, text, held: int) -> str | None:
     return None
 
 
-def _blame(name, cache, other, start: int, who: str, says: str) -> Cause:
-    """That mistake, if what is wrong is what the other text has there; else an unknown one."""
-    layer = other.whole.layers[0]
+def _blame(name, cache, texts, who: str, says: str) -> Cause:
+    """That mistake, if a column is one of the other text's, and none of its own; else unknown."""
+    layer = texts[0].whole.layers[0]
     if (entry := copy_entry(cache.get(layer))) is not None:
-        end = min(entry.keys.shape[2], other.fed)
-        right = other.whole.keys[layer][0][:, start:end]
-        others = match_columns(entry.keys[0][:, start:end], right).diagonal()
-        if others.any():
-            position = start + int(others.nonzero()[0])
+        rights = [text.whole.keys[layer][0][:, : text.fed] for text in texts]
+        own, others = (match_columns(entry.keys[0], right).any(dim=1) for right in rights)
+        if (others & ~own).any():
+            position = int((others & ~own).nonzero()[0])
             found = f"{who} what another cache wrote at position {position}"
             return Cause(name, found, position=position)
     return Cause(UNKNOWN, f"two caches that begin alike: {says}")
@@ -114,15 +113,21 @@ def _run_out(trial) -> Cause | None:
         for layer in range(config.n_layers):
             which.update(layer, KVEntry(*numbers[layer, :, :, :, :tokens].clone()))
 
-    write(cache, 2)
     for round_ in range(ROUNDS):
         trial.doing = ""
-        other = cache.fork()
-        called = attempt_inside(write, other, 3)
+        called = attempt_inside(_fork_and_empty, cache, write)
         if called.error is not None and round_:
             says = f"after {round_} forks, each emptied before the next, "
             return Cause(LEAK, says + trial.tell(called.error))
         if called.error is not None:
             raise called.error
-        other.reset()
     return None
+
+
+def _fork_and_empty(cache, write) -> None:
+    """Two caches share a page, one writes to it, and both give back what they have."""
+    write(cache, 2)
+    fork = cache.fork()
+    write(fork, 3)
+    fork.reset()
+    cache.reset()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import torch
 
 from kvviz.checking.cache import check_cache
+from kvviz.checking.causes import UNKNOWN
 from kvviz.checking.learner_code import is_unwritten
 from kvviz.checking.verdict import Verdict
 from kvviz.exercises.feedback import NOT_DONE, Feedback, Hinted, reject, with_hints
 from kvviz.forge import Forge
 
-_N_TOKENS = 33  # two pages of 16, and one more token
+_N_TOKENS = 37  # prime: the last page isn't full, unless pages have one token (or all of them)
 NOTHING_SHARED = (
-    "each cache is right, and the tables are equal, but the fork has a memory of its own: its "
+    "each cache is right, and the tables are alike, but the fork has a memory of its own: its "
     "pages are copies. Let both caches use the same memory, the same free pages and the same owners"
 )
 
@@ -28,7 +29,7 @@ def shared_pages(cache_class) -> Feedback | Hinted | Verdict:
     """Notebook 13: a cache with a `fork()`, another cache that begins with the same pages.
 
     It's checked as `kv.check_cache` does it, with two caches that go their own ways. Where it has a
-    `table` of page numbers, as `kv.PagedKVCache` has, that of a fork must list the same pages.
+    `table` of page numbers, as `kv.PagedKVCache` has, that of a fork must list the same full pages.
 
     >>> kv.exercises.shared_pages(kv.PagedKVCache).passed
     True
@@ -42,24 +43,60 @@ def shared_pages(cache_class) -> Feedback | Hinted | Verdict:
     if is_unwritten(cache_class.fork):
         return NOT_DONE
     verdict = check_cache(cache_class)
-    return _judge_tables(cache_class) or verdict if verdict.passed else verdict
+    if verdict.passed:
+        return _judge_tables(cache_class) or verdict
+    return (_find_same_list(cache_class) if verdict.cause == UNKNOWN else None) or verdict
 
 
-def _judge_tables(cache_class) -> Feedback | None:
-    """Whether a fork copied pages that it could have shared; None if not, or if that isn't seen."""
+def _find_same_list(cache_class) -> Feedback | None:
+    """Whether a cache and its fork have one `table` or `held` between them."""
+    _, cache, fork = _fork_one(cache_class)
+    mine = [getattr(cache, name, None) for name in ("table", "held")]
+    same = [
+        name
+        for name, each in zip(("table", "held"), mine, strict=True)
+        if isinstance(each, list) and each is getattr(fork, name, None) and fork is not cache
+    ]
+    if not same:
+        return None
+    names = " and ".join(f"`{name}`" for name in same)
+    return reject(
+        f"{names}: the cache and its fork have one and the same list, so a change to one is a "
+        "change to both. Give the fork a list of its own, with the same numbers in it"
+    )
+
+
+def _fork_one(cache_class):
+    """A forge, a cache that it fed, and its fork."""
     forge = Forge.small()
     cache = cache_class(len(forge.layers))
     forge(torch.arange(_N_TOKENS)[None], cache)
-    fork = cache.fork()
+    return forge, cache, cache.fork()
+
+
+def _judge_tables(cache_class) -> Feedback | None:
+    """Whether full pages were copied that could be shared; None if not, or if that isn't seen."""
+    forge, cache, fork = _fork_one(cache_class)
+    if says := _compare(cache, fork, "after a fork"):
+        return reject(says)
+    for token, each in enumerate((cache, fork)):
+        forge(torch.tensor([[token]]), each)
+    says = _compare(cache, fork, "once both have written a token")
+    return reject(says) if says else None
+
+
+def _compare(cache, fork, when: str) -> str | None:
+    """What is wrong if a cache and its fork don't have their full pages in common."""
     tables = [getattr(each, "table", None) for each in (cache, fork)]
     if not all(isinstance(table, list) for table in tables):
         return None
-    if tables[0] == tables[1]:
-        return None if _find_memory(cache) & _find_memory(fork) else reject(NOTHING_SHARED)
-    return reject(
-        f"each cache is right, but after a fork the tables are {tables[0]} and {tables[1]}: the "
-        "same pages can be in both, until somebody writes to one"
-    )
+    n_full = _N_TOKENS if len(tables[0]) >= _N_TOKENS else len(tables[0]) - 1
+    if tables[0][:n_full] != tables[1][:n_full]:
+        return (
+            f"each cache is right, but {when} the tables are {tables[0]} and {tables[1]}: full "
+            "pages are never written again, so they stay in both"
+        )
+    return None if _find_memory(cache) & _find_memory(fork) else NOTHING_SHARED
 
 
 def _find_memory(thing, seen=None) -> set[int]:

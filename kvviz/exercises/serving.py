@@ -194,8 +194,8 @@ def _floor_each(prefix, own, page):
 _FITS = (
     _Way(
         lambda budget, prefix, own, page: prefix + sum(own) <= budget * page,
-        "the last page is partly empty: a page holds tokens of one text, so round each text's "
-        "pages up",
+        "the last page is partly empty: the rest of it is only for how that text goes on, so "
+        "round each text's pages up",
     ),
     _Way(
         lambda budget, prefix, own, page: sum(prefix + n for n in own) <= budget * page,
