@@ -18,7 +18,7 @@ from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.picture import Picture
 from kvviz.words import pluralize
 
-TOP, ROW, BREAK = 50, 18, 9  # pixels: over the columns' names; a row; the space between groups
+TOP, ROW, BREAK = 48, 18, 9  # pixels: over the columns' names; a row; the space between groups
 LINE, NARROW, SIDE = 14, 60, 16  # pixels: a line of a name; a column at least; the margins
 MANY = 6  # rows; a larger group is counted instead of named
 MARKED, DOT = style.SERIES[1][0], "#b4b4bb"
@@ -154,7 +154,7 @@ def _paint(title: str, rows, columns, marks, blocks, legend) -> Figure:
         2 * SIDE + measure_names([title], style.TITLE),
     )
     y = TOP + LINE * max(map(len, heads)) + 4
-    high = y + ROW * len(rows) + BREAK * (len(blocks) - 1) + 46
+    high = y + ROW * len(rows) + BREAK * (len(blocks) - 1) + 42
     figure, ax = make_canvas(title, (wide, high))
     for j, lines in enumerate(heads):
         _write_lines(ax, left + cell * (j + 0.5), y - 12, lines, ha="center", gid=f"column:{j}")
