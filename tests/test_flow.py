@@ -3,9 +3,9 @@
 import pytest
 import small
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from squares import decode
 from test_colours import check_contrast
+from texts_apart import check_texts
 
 import kvviz as kv
 from kvviz.drawing.marks import find_cells
@@ -261,15 +261,5 @@ LOOKS = {
 def test_every_text_is_inside_readable_and_apart(name):
     picture = LOOKS[name]()
     assert picture.width <= 830 and picture.height <= 620
-    renderer = FigureCanvasAgg(picture.figure).get_renderer()
-    boxes = []
-    for ax in picture.figure.axes:
-        for text in filter(lambda each: each.get_text(), ax.texts):
-            box = text.get_window_extent(renderer)
-            assert 0 <= box.x0 < box.x1 <= picture.figure.bbox.x1, text.get_text()
-            assert 0 <= box.y0 < box.y1 <= picture.figure.bbox.y1, text.get_text()
-            boxes += [(text.get_text(), box)] if not text.get_rotation() else []
-    for i, (one, box) in enumerate(boxes):
-        for other, there in boxes[:i]:
-            assert not box.padded(-2).overlaps(there.padded(-2)), (one, other)
+    check_texts(picture.figure)
     check_contrast(picture.figure)

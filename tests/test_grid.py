@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_colours import check_contrast, distance
+from texts_apart import check_texts
 
 import kvviz as kv
 from kvviz.drawing import grid, style
@@ -119,13 +119,7 @@ WIDE = {
 @pytest.mark.parametrize("sort", [True, False])
 def test_nothing_is_cut_off_and_no_two_texts_overlap(table, sort):
     figure = draw(table, sort=sort).figure
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [t.get_window_extent(renderer) for t in figure.axes[0].texts if t.get_text()]
-    for i, box in enumerate(boxes):
-        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
-        for other in boxes[:i]:
-            assert not box.padded(-1.5).overlaps(other.padded(-1.5))
+    check_texts(figure, closer=1.5, rotated=True)
 
 
 def test_the_courses_grid_fits_a_notebook():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import small
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from squares import decode
 from test_colours import check_contrast, distance
+from texts_apart import check_texts
 
 import kvviz as kv
 from kvviz.drawing import style
@@ -242,14 +242,5 @@ LOOKS = {
 def test_every_text_is_inside_readable_and_apart(name):
     picture = LOOKS[name]()
     assert picture.width <= 760 and picture.height <= 640
-    renderer = FigureCanvasAgg(picture.figure).get_renderer()
-    boxes = []
-    for text in filter(lambda each: each.get_text(), picture.figure.axes[0].texts):
-        box = text.get_window_extent(renderer)
-        assert 0 <= box.x0 < box.x1 <= picture.figure.bbox.x1, text.get_text()
-        assert 0 <= box.y0 < box.y1 <= picture.figure.bbox.y1, text.get_text()
-        boxes += [(text.get_text(), box)] if not text.get_rotation() else []
-    for i, (one, box) in enumerate(boxes):
-        for other, there in boxes[:i]:
-            assert not box.padded(-2).overlaps(there.padded(-2)), (one, other)
+    check_texts(picture.figure)
     check_contrast(picture.figure)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from test_colours import check_contrast, distance
+from texts_apart import check_texts
 
 import kvviz as kv
 from kvviz.drawing import style
@@ -300,15 +300,7 @@ LOOKS = {
 def test_every_text_is_inside_readable_and_apart(name):
     picture = LOOKS[name]()
     assert picture.width <= 760 and picture.height <= 1000
-    renderer = FigureCanvasAgg(picture.figure).get_renderer()
-    boxes = []
-    for text in filter(lambda each: each.get_text(), canvas(picture).texts):
-        box = text.get_window_extent(renderer)
-        assert 0 <= box.x0 < box.x1 <= picture.figure.bbox.x1, text.get_text()
-        assert 0 <= box.y0 < box.y1 <= picture.figure.bbox.y1, text.get_text()
-        for other, there in boxes:
-            assert not box.padded(-2).overlaps(there.padded(-2)), (text.get_text(), other)
-        boxes.append((text.get_text(), box))
+    check_texts(picture.figure, rotated=True)
     if name != "eight pairs":
         check_contrast(picture.figure)
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import servings
 import small
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_colours import APART, FAR, check_contrast, distance
+from texts_apart import check_texts
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 import kvviz as kv
@@ -417,13 +417,7 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_nothing_is_cut_off_no_two_texts_overlap_and_all_can_be_read(name):
     figure = PICTURES[name]().figure
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [t.get_window_extent(renderer) for t in figure.axes[0].texts if t.get_text()]
-    for i, box in enumerate(boxes):
-        assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
-        for other in boxes[:i]:
-            assert not box.padded(-1.5).overlaps(other.padded(-1.5))
+    check_texts(figure, closer=1.5, rotated=True)
     check_contrast(figure)
 
 
