@@ -7,16 +7,15 @@ from pathlib import Path
 import traitlets
 
 from kvviz.drawing.requests import check_serving
-from kvviz.widgets import page, placed
+from kvviz.widgets import page
 from kvviz.widgets import stepper_checks as checks
+from kvviz.widgets.framed import Framed
 from kvviz.widgets.serving_frames import VIEWS, ServingFrames
 
 
-class ServingStepper(placed.Placed):
+class ServingStepper(Framed):
     """What `stepper` returns for a run of a serving engine: set its traits, read its `sentence`."""
 
-    _esm = placed.read_module("pointing.js", "heads.js", "stepper.js")
-    _css = placed.HERE / "stepper.css"
     step = traitlets.Int().tag(sync=True)
     view = traitlets.Enum(list(VIEWS), "pages").tag(sync=True)
     _about = traitlets.Dict().tag(sync=True)
@@ -91,24 +90,8 @@ class ServingStepper(placed.Placed):
         """
         return page.save(self, path)
 
-    def close(self):
-        """Forget the frames and disconnect from the browser."""
-        self._frames.clear()
-        super().close()
-
-    # -- where no widget runs ----------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        return self.sentence
-
-    def _repr_mimebundle_(self, **kwargs):
-        live, metadata = super()._repr_mimebundle_(**kwargs)
-        try:
-            still, of_still = self._frames.picture(self.view, self.step)._repr_mimebundle_()
-        except Exception as error:  # the widget still shows the steps that can be drawn
-            return {**live, "text/plain": f"{type(error).__name__}: {error}"}, metadata
-        still["text/html"] += page.RUN_IT
-        return {**still, **live, "text/plain": self.sentence}, {**of_still, **metadata}
+    def _draw_still(self):
+        return self._frames.picture(self.view, self.step)
 
 
 def is_serving(run) -> bool:

@@ -9,17 +9,16 @@ from pathlib import Path
 import traitlets
 
 from kvviz.recording.run import Run
-from kvviz.widgets import page, placed, pointing
+from kvviz.widgets import page, pointing
 from kvviz.widgets import stepper_checks as checks
+from kvviz.widgets.framed import Framed
 from kvviz.widgets.frames import Frames
 from kvviz.widgets.serving_stepper import ServingStepper, is_serving, make_stepper
 
 
-class Stepper(placed.Placed):
+class Stepper(Framed):
     """What `stepper` returns: set its traits, read its `sentence` and its `frame`."""
 
-    _esm = placed.read_module("pointing.js", "heads.js", "stepper.js")
-    _css = placed.HERE / "stepper.css"
     step = traitlets.Int().tag(sync=True)
     layer = traitlets.Int().tag(sync=True)
     head = traitlets.Int().tag(sync=True)
@@ -161,24 +160,8 @@ class Stepper(placed.Placed):
         """
         return page.save(self, path, heads)
 
-    def close(self):
-        """Forget the frames and disconnect from the browser."""
-        self._frames.clear()
-        super().close()
-
-    # -- where no widget runs ----------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        return self.sentence
-
-    def _repr_mimebundle_(self, **kwargs):
-        live, metadata = super()._repr_mimebundle_(**kwargs)
-        try:
-            still, of_still = self._frames.draw_strip(*self._key)._repr_mimebundle_()
-        except Exception as error:  # the widget still shows the steps that can be drawn
-            return {**live, "text/plain": f"{type(error).__name__}: {error}"}, metadata
-        still["text/html"] += page.RUN_IT
-        return {**still, **live, "text/plain": self.sentence}, {**of_still, **metadata}
+    def _draw_still(self):
+        return self._frames.draw_strip(*self._key)
 
 
 def stepper(
