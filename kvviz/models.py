@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import hashlib
 import json
 import os
@@ -317,10 +318,13 @@ def _reason(cause: Exception) -> str:
 
 def _save(gguf: str, folder: str) -> None:
     """Write the GGUF's weights as float32 safetensors, and its tokenizer."""
+    import gguf as library
     import torch
     from tokenizers import pre_tokenizers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    for slow in ("GGUFReader", "get_tensor_name_map"):  # called over and over for the same file
+        setattr(library, slow, functools.cache(getattr(library, slow)))
     source, name = os.path.split(gguf)
     model = AutoModelForCausalLM.from_pretrained(source, gguf_file=name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
