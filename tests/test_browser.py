@@ -38,7 +38,7 @@ RECORDED_SLOWLY = """import time
 from kvviz import progress
 progress.DELAY = 0.2
 print("before")
-for _ in progress.bar(range(40), shown=True, desc="recorded", unit=" steps"):
+for _ in progress.bar(range(15), shown=True, desc="recorded", unit=" steps"):
     time.sleep(0.2)
 print("after")"""
 NOTES_SEEN = """window.notesSeen = [];
@@ -668,7 +668,7 @@ def test_progress_is_shown_on_the_page_and_leaves_nothing_behind(lab, chrome):
     seen = set(page.evaluate("window.notesSeen"))
     assert len(seen) > 3
     for note in seen:
-        assert re.fullmatch(r"recorded: \d+/40 steps, \d\d:\d\d, \d\d:\d\d left", note)
+        assert re.fullmatch(r"recorded: \d+/15 steps, \d\d:\d\d, \d\d:\d\d left", note)
     page.keyboard.press("Control+s")
     saved, deadline = lab.runtime.parents[1] / "slow.ipynb", time.monotonic() + browser.PATIENCE
     while not is_saved(saved, "after"):
