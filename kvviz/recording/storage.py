@@ -56,7 +56,7 @@ def write_steps(path, steps, texts: dict[int, str], max_bytes: int) -> Path:
         arrays |= {f"{step.index}/{name}": array for name, array in _list_arrays(step)}
     counts = [
         {name: getattr(step, name) for name in (*_COUNTS, *_COUNTS_BY_LAYER)}
-        | {"parents": step.lineage.parents}
+        | {"parents": step.lineage.parents, "cache": step.lineage.cache}
         for step in steps
     ]
     meta = {"kvviz": VERSION, "steps": counts, "texts": texts, "max_bytes": max_bytes}
@@ -123,6 +123,7 @@ def _restore(counts, tensors):
         recomputed=tensors["recomputed"],
         key_order=_restore_order("key_order", tensors),
         value_order=_restore_order("value_order", tensors),
+        cache=counts.get("cache"),  # not in files of before it was recorded
     )
     of_step = {name: tensors.get(name) for name in _TENSORS}
     return {**fields, **of_step, "kept": kept, "lineage": lineage}
