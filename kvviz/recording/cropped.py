@@ -1,6 +1,6 @@
 """Which rows of a forward pass were cropped: taken out of the cache before another pass read them.
 
-A row is told by what later passes hold, so a recording knows it once one of them went on from there.
+It's told by what later passes hold, so a recording knows it once one of them went on from there.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ import torch
 
 from kvviz import files
 from kvviz.arguments import check_whole
-from kvviz.recording.lineage import Lineage, Order
+from kvviz.recording.lineage import Lineage
+from kvviz.recording.orders import Order
 from kvviz.recording.saved_checks import check_steps
 
 VERSION = 3
