@@ -1,6 +1,7 @@
 """What is tried of a cache that is right so far: more tokens, two caches in turn, a batch of two.
 
-A cache that has a `fork` is tried with two that share their beginning, too; see `sharing`.
+A cache that has a `fork` is tried with two that share their beginning, too; see `sharing`. One that
+has a `crop` is taken back; see `cropping`.
 
 A forward of the learner's is tried without a cache too, and with an empty one that counts as false.
 
@@ -15,6 +16,7 @@ import torch
 
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
+from kvviz.checking.cropping import can_crop, cropped
 from kvviz.checking.right_forge import IN_TURN
 from kvviz.checking.sharing import can_fork, forked
 from kvviz.checking.time_limit import attempt_inside
@@ -45,6 +47,10 @@ def try_further(trial, verdict: Verdict) -> Verdict:
         says += "; `forward` also without a cache, and with an empty one that counts as false"
     if can_fork(trial.given_class):
         says += "; a fork and the cache it came from each hold what they would alone"
+    if trial.not_cropped:
+        says += f"; `crop` was not tried: {trial.not_cropped}"
+    elif can_crop(trial.given_class):
+        says += "; after a crop the cache goes on as if what was taken out had never been fed"
     if verdict.findings[2].passed is None and "rotated when read" not in verdict.headline:
         says += "; forward never calls attend, so keys and values are not compared"
     return replace(verdict, remarks=(*verdict.remarks, says))
@@ -184,6 +190,7 @@ TRIALS = {
     "two caches in turn": two_caches,
     "a batch of two": batch_of_two,
     "shared pages": forked,
+    "a crop": cropped,
     "no cache": no_cache,
     "an empty cache": empty_cache_that_is_false,
 }

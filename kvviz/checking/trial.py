@@ -86,7 +86,7 @@ class Trial:
         self.feedings: list[Feeding] = []
         self.decode: Feeding | None = None  # the text fed as a prompt and single tokens
         self.left: dict[int, object] = {}  # layer -> what was held after a reset
-        self.doing = ""
+        self.doing = self.not_cropped = ""  # why its `crop` was not tried
 
     # -- feeding -----------------------------------------------------------------------------------
 
