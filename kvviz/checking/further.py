@@ -80,7 +80,8 @@ def as_long_before(trial) -> Cause | None:
     trial.feed(right.as_long, [right.as_long.fed])
     cache.reset()
     trial.feedings.clear()
-    return _compare(trial, right.known, right.one_by_one)
+    first, *singles = right.one_by_one
+    return _compare(trial, right.known, [first, 1, 1, len(singles) - 2][: len(singles) + 1])
 
 
 def batch_of_two(trial) -> Cause | None:
@@ -186,10 +187,10 @@ def _equal(ours, right, gate) -> bool:
 
 TRIALS = {
     "more tokens": more_tokens,
+    "shared pages": forked,
     "an earlier prompt of the same length": as_long_before,
     "two caches in turn": two_caches,
     "a batch of two": batch_of_two,
-    "shared pages": forked,
     "a crop": cropped,
     "no cache": no_cache,
     "an empty cache": empty_cache_that_is_false,
