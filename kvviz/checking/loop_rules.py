@@ -20,6 +20,7 @@ from kvviz.checking.feeding_rules import (
 from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_work import find_growing, find_restart
+from kvviz.checking.turn_rules import find_turn_cause, kept_cache_not_used, nothing_fed
 from kvviz.checking.watchdog import TimeLimitReached
 from kvviz.words import pluralize
 
@@ -120,7 +121,8 @@ def wrong_result(loop: LoopEvidence):
 
 
 def first_wrong_step(loop: LoopEvidence):
-    return loop.culprit and find_feeding_cause(loop.culprit)
+    step = loop.culprit
+    return step and (find_turn_cause(step) or find_feeding_cause(step))
 
 
 def wrong_step_before(loop: LoopEvidence):
@@ -198,6 +200,7 @@ def not_recognised(loop: LoopEvidence):
 RESULT_RULES = (
     not_done_yet,
     endless_loop,
+    nothing_fed,
     raised,
     yields,
     model_never_called,
@@ -212,6 +215,7 @@ LOOP_RULES = (
     first_wrong_step,
     never_read_or_started_over,
     most_fed_again,
+    kept_cache_not_used,
     prompt_missing,
     wrong_number_of_tokens,
     another_token_returned,
