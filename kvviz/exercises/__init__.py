@@ -11,6 +11,7 @@ from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
 from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.next_turn import next_turn
 from kvviz.exercises.paging import shared_pages
 from kvviz.exercises.positions import move
 from kvviz.exercises.reuse import reusable
@@ -22,6 +23,6 @@ from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
 __all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "keep_columns"]
-__all__ += ["move", "positions_from_mask", "prediction", "price", "quantise", "repair"]
+__all__ += ["move", "next_turn", "positions_from_mask", "prediction", "price", "quantise", "repair"]
 __all__ += ["reusable", "scheduler", "score_last_row", "share_used", "shared_pages"]
 __all__ += ["two_turns"]
