@@ -48,6 +48,23 @@ ADVICE = {
     "fed twice": "Whatever is fed is written again after itself. Feed each part of the text once.",
     "wrong guess kept": "A guess that turns out wrong has to leave the cache again: "
     "cache.crop(-k) takes out the last k tokens.",
+    "cropped too few": "Only the accepted guesses may stay in the cache. Of the k guesses fed, take "
+    "out all that come after the n_right accepted: cache.crop(-(k - n_right)).",
+    "cropped too many": "An accepted guess stays in the cache, and so does the token fed before "
+    "it. Of the k guesses fed, take out only those after the n_right accepted: "
+    "cache.crop(-(k - n_right)). Whatever else you take out has to be fed again.",
+    "guesses accepted unchecked": "Compare each guess with the model's own choice, the argmax of "
+    "the row before it. Keep the guesses up to the first that differs, and crop the rest.",
+    "guess compared with the wrong row": "The choice that a guess is compared with comes from the "
+    "row before the guess: best[:, :-1] beside guesses, where best holds a token for each row fed.",
+    "wrong guess accepted": "Accept guesses up to the first that isn't the model's own choice, "
+    "and none after it. There, the text goes on with the model's choice.",
+    "bonus token from the wrong row": "The bonus token is the choice of the last accepted token's "
+    "row: best[:, n_right]. The rows after it come from wrong guesses.",
+    "bonus token missing": "Each pass gives a token beside the accepted guesses: the model's own "
+    "choice after them. Append it to the text, and feed it first in the next pass.",
+    "bonus token written twice": "The model's own choice after the accepted guesses is one token: "
+    "append it once, and feed it once, in front of the next guesses.",
     "most fed again": "Keep what the cache holds, and feed only what is new.",
     "wrong row": "The last row of the logits is the one that predicts the next token: "
     "logits[:, -1:].argmax(-1).",
@@ -87,6 +104,10 @@ ADVICE = {
     "key rotated backwards": "The query is right and the key's angle has the wrong sign: both are "
     "rotated the same way.",
     "keys rotated twice": "The key was right when it was stored, and has been rotated again since.",
+    "positions not taken back": "A token's position is the number of tokens held before it. Take "
+    "the wrong guesses out of the counter too, or leave position_ids to the model.",
+    "positions taken back too far": "A token's position is the number of tokens held before it. "
+    "Count the newest token and each accepted guess: only wrong guesses leave the counter.",
     # What the cache held.
     "not empty at first": "Before the first write, `get` must return None: that is how attention "
     "knows that nothing is held.",

@@ -10,15 +10,18 @@ import torch
 
 from kvviz.checking.causes import Cause, first_cause
 from kvviz.checking.columns import match_columns
-from kvviz.checking.position_rules import wrong_position
+from kvviz.checking.guess_rules import CACHE_RULES, CHOICE_RULES
+from kvviz.checking.position_rules import POSITION_RULES
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.words import pluralize
 
 
 def find_feeding_cause(step: StepEvidence) -> Cause | None:
-    """What is wrong with the step; a step with the right tokens can only have wrong positions."""
-    has_right_tokens = step.n_right and not step.n_stray and step.held <= step.reach
-    return first_cause((wrong_position,) if has_right_tokens else FEEDING_RULES, step)
+    """What is wrong with the step. One with the right tokens can only have wrong positions, and so
+    can one whose right tokens already left something else: then its guesses are not to blame."""
+    is_fed_right = step.n_right and (not step.n_stray or step.entries.trouble)
+    is_fed_right = is_fed_right and step.held <= step.reach
+    return first_cause(POSITION_RULES if is_fed_right else FEEDING_RULES, step)
 
 
 # -- the cache it was given ------------------------------------------------------------------------
@@ -151,14 +154,6 @@ def several_tokens_fed(step: StepEvidence):
         return step.cause("several tokens fed", f"you fed {n} tokens, and one was new")
 
 
-def wrong_guess_kept(step: StepEvidence):
-    """The right token, and after it others that the model did not choose."""
-    if step.n_right and step.n_stray and step.held == step.reach:
-        at, came, right = _stray(step)
-        says = f"{came} was fed at position {at} as a guess, but {right} had the highest score"
-        return step.cause("wrong guess kept", f"{says}, and the guess was kept")
-
-
 def argmax_over_the_wrong_axis(step: StepEvidence):
     """One row's number instead of a token, and 0 wherever there was one row."""
     if len(step.fed) != 1 or not (before := next(step.before(), None)) or not before.rows:
@@ -219,6 +214,7 @@ FEEDING_RULES = (
     started_over,
     cache_not_passed_on,
     whole_sequence_fed,
+    *CACHE_RULES,
     token_fed_twice,
     prompts_last_token_fed,
     fed_twice,
@@ -228,7 +224,7 @@ FEEDING_RULES = (
     several_tokens_fed,
     argmax_over_the_wrong_axis,
     wrong_row,
-    wrong_guess_kept,
+    *CHOICE_RULES,
     not_greedy,
     another_token_fed,
 )

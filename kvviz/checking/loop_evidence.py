@@ -95,13 +95,26 @@ class LoopEvidence:
         """The first step that went wrong; None if all that counts is right."""
         for step in self.steps:
             if step.is_comparable and step.entries.trouble:
-                return self._find_stray(step) or step
+                return self._find_wrong_choice(self._find_stray(step) or step)
         for i, step in enumerate(self.steps):
             if step.is_comparable and (not step.n_right or step.kept_a_stray):
                 went_on = any(s.held >= step.reach for s in self.right_steps if s.index > i)
                 if not went_on:  # else it was tried, and taken back
                     return step
         return None
+
+    def _find_wrong_choice(self, step: StepEvidence) -> StepEvidence:
+        """The first step after the last right one that was fed nothing right, and wasn't a try: it
+        came after less than had been fed, or what it was fed was returned. This step, if none."""
+        found = step
+        for earlier in step.before():
+            if earlier.is_right:
+                break
+            went_back = earlier.held < earlier.reach
+            was_chosen = self.returned(earlier.held) == earlier.fed[0]
+            if earlier.is_comparable and not earlier.n_right and (went_back or was_chosen):
+                found = earlier
+        return found
 
     def _find_stray(self, step: StepEvidence) -> StepEvidence | None:
         """The step that was fed another text, which the cache still held in this one.
@@ -112,7 +125,8 @@ class LoopEvidence:
             if stray.is_right and stray.right_end >= step.held:
                 return None
             wrong_from = step.entries.position
-            if stray.n_stray and wrong_from is not None and wrong_from >= stray.right_end:
+            is_held = wrong_from is not None and step.held > stray.right_end
+            if stray.n_stray and is_held and wrong_from >= stray.right_end:
                 between = self.steps[stray.index + 1 : step.index]
                 went_on = any(s.is_right and s.right_end > stray.right_end for s in between)
                 return None if went_on else stray

@@ -1,8 +1,40 @@
-"""The rule for a step that was fed the right tokens at positions that are not theirs."""
+"""The rules for a step that was fed the right tokens at positions that are not theirs."""
 
 from __future__ import annotations
 
+from kvviz.checking.guess_passes import find_guessing
 from kvviz.checking.step_evidence import StepEvidence
+from kvviz.words import pluralize
+
+
+def positions_not_taken_back(step: StepEvidence):
+    """They go on as if wrong guesses were still held, all of them or some."""
+    before, first = _find_taken_back(step)
+    if before and 0 < first - step.held <= before.end - step.held:
+        wrong = pluralize(before.end - step.held, "wrong guess", "wrong guesses")
+        says = f"{wrong} left the cache, which held {step.held} then, but the positions went on "
+        return step.cause("positions not taken back", f"{says}from {first}")
+
+
+def positions_taken_back_too_far(step: StepEvidence):
+    """They go on from a guess that was accepted; or accepted guesses were never counted."""
+    before, first = _find_taken_back(step)
+    if before and _list_positions(before)[0] < first < step.held:
+        says = f"the cache held {step.held} after the wrong guesses had left it, but the positions "
+        return step.cause("positions taken back too far", f"{says}went on from {first}")
+
+
+def _find_taken_back(step: StepEvidence) -> tuple[StepEvidence | None, int]:
+    """The pass whose wrong guesses have just left the cache, and the position given to the first
+    token after it; None for the pass if there is none, or the positions don't count on."""
+    given, before = _list_positions(step), find_guessing(step)
+    counts_on = given == list(range(given[0], given[0] + len(given)))
+    is_cropped = before is not None and before.end > step.held == before.right_end
+    return before if is_cropped and counts_on else None, given[0]
+
+
+def _list_positions(step: StepEvidence) -> list[int]:
+    return step.step.position_ids[0].tolist()
 
 
 def wrong_position(step: StepEvidence):
@@ -10,7 +42,7 @@ def wrong_position(step: StepEvidence):
 
     One too many can be counted as held and as new only where something was held.
     """
-    given = step.step.position_ids[0].tolist()
+    given = _list_positions(step)
     if given == list(range(step.held, step.end)):
         return None
     if shift := _constant_shift(step):
@@ -29,7 +61,10 @@ def _constant_shift(step: StepEvidence) -> int:
     shifts = {
         position - right
         for each in steps
-        for right, position in enumerate(each.step.position_ids[0].tolist(), each.held)
+        for right, position in enumerate(_list_positions(each), each.held)
     }
     is_whole = not steps[0].held and len(steps) > 1 and len(shifts) == 1
     return max(0, *shifts) if is_whole else 0
+
+
+POSITION_RULES = (positions_not_taken_back, positions_taken_back_too_far, wrong_position)
