@@ -47,9 +47,9 @@ ADVICE = {
     "token fed twice": "A token that is fed again is written again. Feed only the newest token.",
     "fed twice": "Whatever is fed is written again after itself. Feed each part of the text once.",
     "wrong guess kept": "A guess that turns out wrong has to leave the cache again: "
-    "cache.crop(-k) takes out the last k tokens.",
-    "cropped too few": "Only the accepted guesses may stay in the cache. Of the k guesses fed, take "
-    "out all that come after the n_right accepted: cache.crop(-(k - n_right)).",
+    "cache.crop(-n) takes out the last n tokens.",
+    "cropped too few": "Of the k guesses fed, only the n_right accepted ones stay in the cache. "
+    "Take out all that come after them: cache.crop(-(k - n_right)).",
     "cropped too many": "An accepted guess stays in the cache, and so does the token fed before "
     "it. Of the k guesses fed, take out only those after the n_right accepted: "
     "cache.crop(-(k - n_right)). Whatever else you take out has to be fed again.",

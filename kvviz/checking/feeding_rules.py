@@ -58,8 +58,11 @@ def cache_not_passed_on(step: StepEvidence):
 
 
 def cache_went_back(step: StepEvidence):
-    """Fewer held than fed before: an older cache, or too much taken out. One name for both."""
-    if step.held < step.reach:
+    """Fewer held than fed before: an older cache, or too much taken out. One name for both.
+
+    To feed again what was taken out is right.
+    """
+    if step.held < step.reach and not step.n_right:
         after = f"after {pluralize(step.reach, 'token')} had been fed"
         return step.cause("cache went back", f"the cache held {step.held}, {after}")
 
@@ -109,8 +112,13 @@ def fed_twice(step: StepEvidence):
 
 
 def token_fed_twice(step: StepEvidence):
-    """Several tokens as they stand in the text: the first of them held already, the last new."""
+    """Several tokens as they stand in the text: the first of them held already, the last new.
+
+    Behind the first that is new, there may be guesses.
+    """
     start, n = _find_in_text(step), len(step.fed)
+    if start is None and step.held and step.fed[:2] == step.text[step.held - 1 : step.held + 1]:
+        start = step.held - 1
     if start is None or step.held != step.reach or not start < step.held < start + n:
         return None
     again = step.held - start

@@ -31,17 +31,20 @@ def draw_labels(
     owners: dict[int, list[int]] = {}
     for r, position in enumerate(square.row_positions if rows else ()):
         owners.setdefault(square.own_column(r), []).append(position)
-    artists = []
+    artists, struck = [], []
     for j in _thin_out(range(start + top, square.n_filled), own, cell):
         faint = square.column_states[j] in ("pad", "dropped")
         color = style.FAINT if faint else style.TEXT
         token, bold = square.tokens[j], j == own
         words, font = fonts.make_label(token, bold=bold, size=size, width=longest * 0.75)
+        x, y = j - start + 0.5 + (4 if turn < 90 else 3.5) / cell, over - 6 / cell
+        if j in square.cropped:
+            struck.append(_find_strike(words, font, x, y, turn, cell))
         artists.append(
             write(
                 ax,
-                j - start + 0.5 + (4 if turn < 90 else 3.5) / cell,
-                over - 6 / cell,
+                x,
+                y,
                 words,
                 font=font,
                 color=color,
@@ -55,7 +58,23 @@ def draw_labels(
         for p in owners.get(j, ()):
             x, y, gid = over - top - 9 / cell, p - start + 0.5, f"row:{p}"
             artists.append(write(ax, x, y, words, font=font, color=color, ha="right", gid=gid))
+            if p in square.cropped:
+                x -= fonts.measure(words, font) / 0.75 / cell
+                struck.append(_find_strike(words, font, x, y + 0.3 * size / 0.75 / cell, 0, cell))
+    if struck:
+        looks = {"colors": style.TEXT, "linewidths": 0.08 * size, "zorder": 4}
+        artists += add(ax, [LineCollection(struck, gid="struck out", **looks)])
     return artists
+
+
+def _find_strike(words: str, font, x: float, y: float, turn: float, cell: float) -> np.ndarray:
+    """The ends (2, 2) of a line through the middle of a label whose baseline begins at x, y."""
+    turn = np.radians(turn)
+    along = np.array([np.cos(turn), -np.sin(turn)]) / cell
+    up = np.array([-np.sin(turn), -np.cos(turn)]) / cell
+    middle = np.array([x, y]) + 0.3 * font.get_size_in_points() / 0.75 * up
+    long = fonts.measure(words, font) / 0.75
+    return np.array([middle - 2 * along, middle + (long + 2) * along])
 
 
 def draw_value_labels(

@@ -28,6 +28,7 @@ def list_numbers(square: Square) -> list[str]:
     ]
     if square.n_recomputed:
         parts.append(f"{square.n_recomputed} of them recomputed")
+    parts += filter(None, [describe_cropped(square)])
     read, written = _read(square), _written(square)
     if square.cached and any(read):
         parts.append(f"read {_keys_and_values(*read)}, wrote {_of_each(*written)}")
@@ -48,6 +49,14 @@ def describe_held(square: Square) -> str:
         return ""
     words = f"whole cache: {in_units(square.bytes)}, {_all(square.n_layers, 'layer')}"
     return words + (f", {_all(square.n_sequences, 'sequence')}" if square.n_sequences > 1 else "")
+
+
+def describe_cropped(square: Square) -> str:
+    """How many rows stayed in the cache, and how many were cropped; empty if none was cropped."""
+    if not (n := square.n_cropped):
+        return ""
+    kept = len(square.real_rows) - n
+    return f"{kept} kept, {n} cropped" if kept else f"{n} cropped, none kept"
 
 
 def describe_doubt(square: Square) -> str:
@@ -92,6 +101,8 @@ def describe_square(square: Square, start: int = 0) -> str:
     attend = "attends" if n == 1 else "attend"
     clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
+    if cropped := describe_cropped(square):
+        clauses.append(f"{pluralize(n, 'row')} fed: {cropped} afterwards")
     clauses += filter(None, [describe_held(square), _describe_growth(square)])
     clauses += _list_unusual(square)
     if square.has_two_orders:
@@ -112,6 +123,8 @@ def describe_strip(squares: Sequence[Square], start: int = 0) -> str:
     rows = ", ".join(str(len(square.real_rows)) for square in squares)
     columns = ", ".join(str(square.n_visible) for square in squares)
     doubt = next(filter(None, map(describe_doubt, squares)), "")
+    cropped = [square.n_cropped for square in squares]
+    columns += f"; cropped afterwards {', '.join(map(str, cropped))}" if any(cropped) else ""
     return (
         f"layer {first.layer}, head {first.head}, {'with' if last.cached else 'without'} a cache, "
         f"{'steps' if len(squares) > 1 else 'step'} {steps}: rows computed {rows}; "

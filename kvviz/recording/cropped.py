@@ -36,7 +36,8 @@ def count_cropped(step) -> int | None:
 
     It's known if the same cache object goes on with exactly the columns that were left in it, but
     for the last ones. A copy tells only which rows were kept: what it lacks may still be in the
-    cache that it was made from. And a cache that drops columns itself isn't cropped.
+    cache that it was made from. Of a cache that drops columns itself, or has them out of order,
+    nothing is said.
 
     Returns:
         Rows; None where it isn't known: nothing went on from this step, or another cache did.
@@ -54,7 +55,10 @@ def count_cropped(step) -> int | None:
             is_known |= _is_same_cache(step, later)
             if most == step.fed:
                 return 0
-    return step.fed - most if is_known and step.held_after == step.visible else None
+    in_order = step.lineage.key_order is None is step.lineage.value_order
+    if not is_known or not in_order or step.held_after != step.visible:
+        return None
+    return step.fed - most
 
 
 def _is_same_cache(step, later) -> bool:
