@@ -32,6 +32,20 @@ ADVICE = {
     # What a loop fed, and to which cache.
     "stale cache": "The model read an earlier text along with this one. Start each text with an "
     "empty cache: make a new one, or reset it (reset must empty every slot).",
+    # What a loop that is called again fed, and to which cache.
+    "kept cache not used": "The result is right, but all of it was recomputed. Keep the cache from "
+    "one call to the next, keep what both texts begin with, and feed only the rest.",
+    "cache not kept": "The first call's cache wasn't there in the second. Keep it where both find "
+    "it, such as in an attribute of an object, and pass it to the second turn's first pass.",
+    "edited text not cropped": "What follows the first difference belongs to the old text, and "
+    "the model reads it along with the new one. Count how many tokens both begin with, and crop "
+    "the cache to that: cache.crop(n - held).",
+    "turn's last token missing": "A turn's last token is chosen but never fed, so the cache doesn't "
+    "hold it. In the next turn, feed it first, in one pass with what comes after it.",
+    "new tokens left out": "A chat has more between the messages than their words: the end of a "
+    "turn, and whose turn it is. Feed all of the text that the cache doesn't hold: ids[:, n:].",
+    "nothing fed": "A pass needs at least one token, since its row gives the next. If the cache "
+    "already holds the whole text, crop the last token and feed it again.",
     "prompt not fed as given": "Feed the whole prompt, in order, before the first new token.",
     "cache never read": "The result is right, but all of it was recomputed. Pass the cache on, "
     "read from it, and feed only the newest token.",
@@ -215,12 +229,13 @@ class Cause:
     layer: int | None = None
     position: int | None = None
     lines: str = ""  # the learner's own lines that raised
+    instead: str = ""  # of the table's advice
     remark: str = ""  # what is right all the same
 
     @property
     def advice(self) -> str:
-        """What to look at next: the lines that raised, else the table's advice."""
-        return self.lines or ADVICE[self.name]
+        """What to look at next: the lines that raised, else the table's advice, or this one's."""
+        return self.lines or self.instead or ADVICE[self.name]
 
 
 def first_cause(rules: Iterable[Callable], evidence) -> Cause | None:

@@ -26,6 +26,7 @@ from kvviz.checking.guess_rules import rows_of_wrong_guesses_returned
 from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_work import find_growing, find_restart
+from kvviz.checking.turn_rules import find_turn_cause, kept_cache_not_used, nothing_fed
 from kvviz.checking.watchdog import TimeLimitReached
 from kvviz.words import pluralize
 
@@ -128,7 +129,8 @@ def wrong_result(loop: LoopEvidence):
 
 
 def first_wrong_step(loop: LoopEvidence):
-    return loop.culprit and find_feeding_cause(loop.culprit)
+    step = loop.culprit
+    return step and (find_turn_cause(step) or find_feeding_cause(step))
 
 
 def wrong_step_before(loop: LoopEvidence):
@@ -215,6 +217,7 @@ def not_recognised(loop: LoopEvidence):
 RESULT_RULES = (
     not_done_yet,
     endless_loop,
+    nothing_fed,
     raised,
     yields,
     model_never_called,
@@ -229,6 +232,7 @@ LOOP_RULES = (
     first_wrong_step,
     never_read_or_started_over,
     most_fed_again,
+    kept_cache_not_used,
     prompt_missing,
     bonus_token_not_returned,
     bonus_token_returned_twice,

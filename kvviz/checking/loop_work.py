@@ -167,4 +167,4 @@ def _describe_repetition(loop: LoopEvidence) -> tuple[str, ...]:
 
 def _needed(loop: LoopEvidence) -> int:
     new = max(loop.reference.n_new, loop.n_new) if loop.n_equal < loop.out.shape[1] else loop.n_new
-    return loop.reference.n_prompt + new - 1
+    return loop.reference.n_prompt - loop.n_reused + new - 1

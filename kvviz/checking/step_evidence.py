@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kvviz.checking.causes import Cause
 from kvviz.checking.compare import Comparison, Reference
+from kvviz.checking.kept import Kept
 from kvviz.checking.loop_watch import Watch
 from kvviz.recording.run import Run
 from kvviz.recording.step import Step
@@ -29,6 +30,7 @@ class Loop(Protocol):
     watch: Watch
     hidden: Tensor | None
     drew_numbers: bool
+    kept: Kept | None
     steps: list[StepEvidence]
     n_equal: int
 
