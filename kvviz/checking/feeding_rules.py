@@ -104,6 +104,8 @@ def fed_twice(step: StepEvidence):
     if step.fed == step.text[: step.held][-1:] and step.loop.returned(step.held) != step.fed[0]:
         token = repr(step.label(step.fed[0]))
         return step.cause("fed twice", f"you fed {token} again, and the cache already held it")
+    if step.n_right:  # the newest token, and guesses that were looked up in the text
+        return None
     start, n = _find_in_text(step), len(step.fed)
     if start is None or start + n > step.held:
         return None
