@@ -56,7 +56,7 @@ def describe_cropped(square: Square) -> str:
     if not (n := square.n_cropped):
         return ""
     kept = len(square.real_rows) - n
-    return f"{kept} kept, {n} cropped" if kept else f"{n} cropped, none kept"
+    return f"{kept or 'none'} kept, {n} cropped"
 
 
 def describe_doubt(square: Square) -> str:

@@ -127,7 +127,8 @@ class Square:
             return list(states)
         places = range(self.n_columns) if columns else self.row_positions
         out = set(self.cropped)
-        return ["cropped" if p in out else s for p, s in zip(places, states, strict=True)]
+        both = zip(places, states, strict=True)
+        return ["cropped" if p in out and s in WRITTEN else s for p, s in both]
 
     @cached_property
     def moved_values(self) -> list[int]:
