@@ -36,6 +36,12 @@ def find_ended(step: StepEvidence) -> StepEvidence | None:
     return before if is_whole and not step.n_right else None
 
 
+def find_holder(step: StepEvidence) -> StepEvidence | None:
+    """The first later step that held more than what was right."""
+    later = step.loop.steps[step.index + 1 :]
+    return next((each for each in later if each.held > step.right_end), None)
+
+
 def has_guessed(step: StepEvidence) -> bool:
     """Whether this step or one before it was fed guesses."""
     return is_guessing(step) or any(is_guessing(earlier) for earlier in step.before())

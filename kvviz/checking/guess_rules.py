@@ -16,6 +16,7 @@ from kvviz.checking.guess_passes import (
     count_accepted,
     find_ended,
     find_guessing,
+    find_holder,
     has_cropped,
     list_choices,
     list_kept,
@@ -47,7 +48,7 @@ def cropped_too_many(step: StepEvidence):
 
 def cropped_too_few(step: StepEvidence):
     """Wrong guesses of which some were taken out; or none, though the loop does take out some."""
-    after, wrong = _find_holder(step), step.end - step.right_end
+    after, wrong = find_holder(step), step.end - step.right_end
     if not _has_wrong_guess(step) or after is None:
         return None
     left = after.held - step.right_end
@@ -65,12 +66,6 @@ def wrong_guess_kept(step: StepEvidence):
 
 def _has_wrong_guess(step: StepEvidence) -> bool:
     return bool(step.n_right and step.n_stray and step.held <= step.reach)
-
-
-def _find_holder(step: StepEvidence) -> StepEvidence | None:
-    """The first later step that held more than what was right."""
-    later = step.loop.steps[step.index + 1 :]
-    return next((each for each in later if each.held > step.right_end), None)
 
 
 def _guessed(step: StepEvidence) -> str:
