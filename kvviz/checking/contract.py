@@ -68,6 +68,8 @@ def is_prefix(entry, longer, *, whole=False) -> bool:
     for x, y in zip(entry, longer, strict=True):
         if not whole:
             y = y[:, :, : x.shape[2]]
+        if x.dtype == y.dtype and torch.equal(x, y):  # as it nearly always is
+            continue
         if x.shape != y.shape or not (x - y).abs().max() <= 1e-5 * y.abs().max():
             return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 
@@ -138,3 +138,21 @@ class RightForge:
         while (left := self.further.fed - sum(sizes)) > 0:
             sizes.append(min(left, pattern[len(sizes) % len(pattern)]))
         return [size for size in sizes if size]
+
+
+def find_right(model, ids, n_new: int) -> RightForge:
+    """The right forge of these; that of the small model is kept for the next check."""
+    if model is None and ids is None:
+        return _keep_right(None, n_new)
+    if (
+        model is None
+        and getattr(ids, "dtype", None) == torch.int64
+        and tuple(ids.shape[:-1]) == (1,)
+    ):
+        return _keep_right(tuple(ids[0].tolist()), n_new)
+    return RightForge(model, ids, n_new)
+
+
+@lru_cache(maxsize=8)
+def _keep_right(ids: tuple[int, ...] | None, n_new: int) -> RightForge:
+    return RightForge(None, ids if ids is None else torch.tensor([ids]), n_new)
