@@ -40,8 +40,8 @@ ADVICE = {
     "edited text not cropped": "What follows the first difference belongs to the old text, and "
     "the model reads it along with the new one. Count how many tokens both begin with, and crop "
     "the cache to that: cache.crop(n - held).",
-    "turn's last token missing": "A turn's last token is chosen but never fed, so the cache doesn't "
-    "hold it. In the next turn, feed it first, in one pass with what comes after it.",
+    "turn's last token missing": "A turn's last token is chosen but never fed, so the cache "
+    "doesn't hold it. In the next turn, feed it first, in one pass with what comes after it.",
     "new tokens left out": "A chat has more between the messages than their words: the end of a "
     "turn, and whose turn it is. Feed all of the text that the cache doesn't hold: ids[:, n:].",
     "nothing fed": "A pass needs at least one token, since its row gives the next. If the cache "

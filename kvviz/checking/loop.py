@@ -65,10 +65,10 @@ def check(loop, model, ids, n_new: int, *, then=None, tokenizer=None) -> Verdict
 
     Raises:
         TypeError: loop is no function, or a model's own method; model is none of transformers.
-        ValueError: ids or then of another shape or no tokens of the model, n_new below 3, a model without
-            a head, in training mode or too large for float32, or a text past the length from which
-            a model's rotation depends on it. A mistake in the loop raises
-            nothing, and neither does an exception in it: the verdict says what is wrong.
+        ValueError: ids or then of another shape or no tokens of the model, n_new below 3, a model
+            without a head, in training mode or too large for float32, or a text past the length
+            from which a model's rotation depends on it. A mistake in the loop raises nothing, and
+            neither does an exception in it: the verdict says what is wrong.
 
     >>> def loop(model, ids, n):
     ...     return model.generate(ids, max_new_tokens=n, do_sample=False)

@@ -65,7 +65,8 @@ def check_model(model):
 
 
 def check_prompt(ids, model=None, name: str = "ids"):
-    """Raise ValueError unless `ids`, an argument of that name, is one prompt, (1, p) tokens of the model, p at least 1."""
+    """Raise ValueError unless `ids`, the argument `name`, is one prompt: (1, p) tokens of the
+    model, p at least 1."""
     if not isinstance(ids, torch.Tensor) or ids.ndim != 2 or ids.shape[0] != 1 or not ids.numel():
         got = tuple(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
         raise ValueError(f"{name}: expected one prompt of shape (1, p), and got {got}")
@@ -106,9 +107,9 @@ def check_rotation(model, n_tokens: int, name: str = "ids"):
     limit = rotation_limit(model)
     if limit is not None and n_tokens > limit:
         raise ValueError(
-            f"{name}: {n_tokens} tokens, held and new, are more than {limit}. Past that, this model's "
-            "rotation depends on the text's length, so a right loop differs from one pass: take a "
-            "shorter text, or a model with plain rotation"
+            f"{name}: {n_tokens} tokens, held and new, are more than {limit}. Past that, this "
+            "model's rotation depends on the text's length, so a right loop differs from one "
+            "pass: take a shorter text, or a model with plain rotation"
         )
 
 
