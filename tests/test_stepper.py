@@ -480,6 +480,12 @@ def test_frames_tell_cropped_rows_and_the_next_token_takes_their_column(guessed)
     assert then.tokens[6] != now.tokens[6]
 
 
+def test_a_saved_page_tells_what_was_cropped(guessed, tmp_path):
+    page = kv.stepper(guessed, layer=1, head=2).save(tmp_path / "page.html").read_text("utf-8")
+    assert page.count("4 rows fed: 1 kept, 3 cropped afterwards") >= 1
+    assert "computed now and written to the cache, cropped afterwards" in page
+
+
 def test_pointing_at_a_cropped_cell_says_so(guessed):
     walk = kv.stepper(guessed, layer=1, head=2)
     said = {}
@@ -496,6 +502,17 @@ def test_pointing_at_a_cropped_cell_says_so(guessed):
     for role in ("queries", "outputs"):
         assert said[1][role] == ["computed now"] + [f"computed now, {gone}"] * 3
     assert gone not in str([said[step] for step in (0, 2, 3)])
+
+
+def test_thumbnails_are_paler_in_rows_that_were_cropped(guessed):
+    _, (png, *_) = kv.stepper(guessed, layer=1).answer({"heads": [True, 1, 1]})
+    image, square = np.asarray(Image.open(io.BytesIO(png))), guessed[1].square(1, 0)
+    high, wide = image.shape[0] / 4, image.shape[1] / 9
+    for row, faded in enumerate((False, True, True, True)):
+        full = 255 * style.ink(square.weights[row, 2])
+        shown = image[int((row + 0.3) * high), int(2.3 * wide)]
+        want = style.VEILED * full + 255 * (1 - style.VEILED) if faded else full
+        assert np.abs(shown - want).max() <= 1
 
 
 def test_pictures_of_several_steps_tell_what_was_cropped(guessed):

@@ -13,6 +13,7 @@ from kvviz.drawing.axes import measure_names
 from kvviz.drawing.flow_facts import Flow, count_written
 from kvviz.drawing.flow_heads import write_heading
 from kvviz.drawing.marks import Cells, add, make_boxes, write
+from kvviz.drawing.square_drawing import find_ink
 from kvviz.recording.square import Square
 
 WIDEST = 80  # columns; beyond that, only the newest are drawn
@@ -135,7 +136,7 @@ def _draw_rows(ax: Axes, square: Square, plan: Plan, x: float, y: float) -> None
         if state == "masked":
             looks = {"facecolors": style.PAPER, "edgecolors": "#d3d3da", "hatch": marks.HATCH}
         elif state == "ink":
-            looks = {"facecolors": style.ink(square.weights[rows, columns])}
+            looks = {"facecolors": find_ink(square, rows, columns)}
         add(ax, [Cells("attention", state, places, boxes, **looks)])
     _write_shares(ax, square, plan, x, down)
     edge_states = square.edge_states("queries")
@@ -162,7 +163,7 @@ def _write_shares(ax: Axes, square: Square, plan: Plan, x: float, down: dict) ->
         if share >= style.SMALLEST_NUMBER:
             words = "1" if sentences.percent(share) >= 100 else f".{sentences.percent(share):02d}"
             spot = x + plan.wide * (j - plan.start + 0.5), down[square.newest] + plan.high / 2
-            color = style.text_on(style.ink(share))
+            color = style.text_on(find_ink(square, [square.newest], [j])[0])
             write(ax, *spot, words, size=7.5, color=color, ha="center", gid=f"share:{j}")
 
 

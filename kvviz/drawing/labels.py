@@ -59,21 +59,23 @@ def draw_labels(
             x, y, gid = over - top - 9 / cell, p - start + 0.5, f"row:{p}"
             artists.append(write(ax, x, y, words, font=font, color=color, ha="right", gid=gid))
             if p in square.cropped:
-                x -= fonts.measure(words, font) / 0.75 / cell
-                struck.append(_find_strike(words, font, x, y + 0.3 * size / 0.75 / cell, 0, cell))
-    if struck:
-        looks = {"colors": style.TEXT, "linewidths": 0.08 * size, "zorder": 4}
+                low = y + 0.3 * size / 0.75 / cell
+                struck.append(_find_strike(words, font, x, low, 0, cell, is_end=True))
+    if struck:  # words aren't cut at the border of their axes, so these lines aren't, either
+        looks = {"colors": style.TEXT, "linewidths": 0.08 * size, "zorder": 4, "clip_on": False}
         artists += add(ax, [LineCollection(struck, gid="struck out", **looks)])
     return artists
 
 
-def _find_strike(words: str, font, x: float, y: float, turn: float, cell: float) -> np.ndarray:
-    """The ends (2, 2) of a line through the middle of a label whose baseline begins at x, y."""
+def _find_strike(words: str, font, x, y, turn: float, cell: float, is_end=False) -> np.ndarray:
+    """The ends (2, 2) of a line through a label whose baseline begins, or ends, at x, y."""
     turn = np.radians(turn)
     along = np.array([np.cos(turn), -np.sin(turn)]) / cell
     up = np.array([-np.sin(turn), -np.cos(turn)]) / cell
     middle = np.array([x, y]) + 0.3 * font.get_size_in_points() / 0.75 * up
-    long = fonts.measure(words, font) / 0.75
+    large = fonts.get_font(font.get_file(), 8 * font.get_size_in_points())
+    long = fonts.measure(words, large) / 8 / 0.75  # of small letters, a width is rounded up
+    middle = middle - long * along if is_end else middle
     return np.array([middle - 2 * along, middle + (long + 2) * along])
 
 

@@ -59,6 +59,12 @@ def describe_cropped(square: Square) -> str:
     return f"{kept or 'none'} kept, {n} cropped"
 
 
+def describe_fed(square: Square) -> str:
+    """What became of the rows: `5 rows fed: 2 kept, 3 cropped afterwards`; empty if all stayed."""
+    rows, cropped = pluralize(len(square.real_rows), "row"), describe_cropped(square)
+    return f"{rows} fed: {cropped} afterwards" if cropped else ""
+
+
 def describe_doubt(square: Square) -> str:
     """Why the picture can't be trusted; empty if it can."""
     if not square.is_doubtful:
@@ -101,9 +107,8 @@ def describe_square(square: Square, start: int = 0) -> str:
     attend = "attends" if n == 1 else "attend"
     clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
-    if cropped := describe_cropped(square):
-        clauses.append(f"{pluralize(n, 'row')} fed: {cropped} afterwards")
-    clauses += filter(None, [describe_held(square), _describe_growth(square)])
+    clauses += filter(None, [describe_fed(square), describe_held(square)])
+    clauses += filter(None, [_describe_growth(square)])
     clauses += _list_unusual(square)
     if square.has_two_orders:
         clauses.append(_describe_orders(square))
@@ -141,6 +146,7 @@ def describe_heads(squares: Sequence[Square], start: int = 0, newest_only: bool 
     if first.sequence:
         where = where.replace(", ", f", sequence {first.sequence}, ", 1)
     rest = [*map(describe_head, squares), describe_sharing(squares)]
+    rest += filter(None, [describe_fed(first)])
     if newest_only:
         rest.append(f"only the newest of {len(first.real_rows)} rows drawn")
     return f"{where}: {'; '.join(rest)}" + (f"; {name_columns(start)} left out" if start else "")

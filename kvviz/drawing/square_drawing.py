@@ -72,12 +72,12 @@ def _make_cells(square, state: str, rows: list, columns: list, start: int, cell:
             linewidths=0.5 * (cell >= marks.SMALL_CELL),
             hatch=marks.HATCH,
         )
-    ink = _fade(square, rows, columns) if state == "ink" else style.FIRST_INK
+    ink = find_ink(square, rows, columns) if state == "ink" else style.FIRST_INK
     corners = make_boxes(x, y, inset=marks.get_inset(cell))
     return Cells("attention", state, places, corners, facecolors=ink)
 
 
-def _fade(square: Square, rows: list, columns: list) -> np.ndarray:
+def find_ink(square: Square, rows: list, columns: list) -> np.ndarray:
     """The ink of these cells, RGB (n, 3): paler in rows that were cropped."""
     ink = style.ink(square.weights[rows, columns])
     out = np.isin(np.array(square.row_positions)[rows], square.cropped)
@@ -93,7 +93,7 @@ def _write_shares(ax, square: Square, rows: list, columns: list, start: int, cel
         if r == square.newest and share >= style.SMALLEST_NUMBER:
             words = "1" if percent(share) >= 100 else f".{percent(share):02d}"
             x, y = j - start + 0.5, position - start + 0.5
-            color = style.text_on(_fade(square, [r], [j])[0])
+            color = style.text_on(find_ink(square, [r], [j])[0])
             gid = f"number:{position}:{j}"
             artists.append(write(ax, x, y, words, size=size, color=color, ha="center", gid=gid))
     return artists
