@@ -31,6 +31,7 @@ class Loop(Protocol):
     drew_numbers: bool
     steps: list[StepEvidence]
     n_equal: int
+    error: BaseException | None
 
     def returned(self, position: int) -> int | None: ...
 
