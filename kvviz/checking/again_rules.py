@@ -68,7 +68,7 @@ def _may_be_chosen(step: StepEvidence) -> bool:
 
 def _find_with_guesses(step: StepEvidence) -> int | None:
     """The same for the tokens up to the first that is new."""
-    if _may_be_chosen(step):
+    if step.n_right or _may_be_chosen(step):
         return None
     least = max(0, step.held + 1 - len(step.fed))
     starts = reversed(range(least, step.held))

@@ -56,8 +56,10 @@ def cropped_too_few(step: StepEvidence):
         return None
     left = after.held - step.right_end
     if left < wrong or has_cropped(step):
-        says = f"{_guessed(step)}. {pluralize(wrong, 'guess', 'guesses')} turned out wrong, and "
-        says += f"only {wrong - left} of them left the cache" if left < wrong else "stayed"
+        many = pluralize(wrong, "guess", "guesses")
+        which = f"only {wrong - left} of them left the cache" if left < wrong else "stayed"
+        which = "all of them stayed" if left >= wrong > 1 else which
+        says = f"{_guessed(step)}. {many} turned out wrong, and {which}"
         return step.cause("cropped too few", says)
 
 

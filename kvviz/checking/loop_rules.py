@@ -152,9 +152,10 @@ def most_fed_again(loop: LoopEvidence):
 
 
 def went_on(loop: LoopEvidence):
-    """All that was fed is right, and it is more than the result needs."""
-    needed = loop.reference.ids.shape[1] - 1
-    fed = max((step.end for step in loop.steps), default=0)
+    """All that was fed is right, and it is more than the result needs. Guesses don't count."""
+    needed, n_prompt = loop.reference.ids.shape[1] - 1, loop.reference.n_prompt
+    ends = (step.end if step.held < n_prompt else step.held + 1 for step in loop.steps)
+    fed = max(ends, default=0)
     if loop.culprit is None and fed > needed + 1:
         says = f"your loop fed {pluralize(fed, 'token')} and went on, {needed} were needed"
         return Cause("too many tokens", says)
