@@ -9,11 +9,14 @@ from kvviz.checking.causes import Cause
 from kvviz.checking.guess_passes import (
     find_ended,
     find_guessing,
+    find_holder,
     has_guessed,
     is_guessing,
     list_choices,
+    list_kept,
 )
 from kvviz.checking.step_evidence import StepEvidence
+from kvviz.checking.watchdog import TimeLimitReached
 
 # -- how it was fed --------------------------------------------------------------------------------
 
@@ -44,15 +47,23 @@ def is_of_other_rows(step: StepEvidence, before: StepEvidence) -> bool:
 def bonus_token_missing(step: StepEvidence):
     """It was never fed: instead, the token before it was fed again, or guesses that follow it."""
     at, token, n_prompt = step.held, step.fed[0], step.loop.reference.n_prompt
-    if at != step.reach or step.n_right or at < n_prompt:
+    if at != step.reach or step.n_right or at < n_prompt or step.loop.returned(at) == token:
         return None
     bonus, came = repr(step.label(step.text[at])), repr(step.label(token))
     says = f"{bonus}, the model's own choice for position {at}, was not fed: you fed "
-    if find_ended(step) and token == step.text[at - 1] and step.loop.returned(at) != token:
+    if find_ended(step) and token == step.text[at - 1] and not _has_it_behind(step):
         return step.cause("bonus token missing", f"{says}{came} again, which was held already")
     guessed = len(step.fed) > 1 or find_guessing(step)
-    if guessed and [token] == step.text[at + 1 : at + 2] and step.loop.returned(at) != token:
+    if guessed and [token] == step.text[at + 1 : at + 2]:
         return step.cause("bonus token missing", f"{says}{came}, which comes after it")
+
+
+def _has_it_behind(step: StepEvidence) -> bool:
+    """Whether the bonus token itself comes behind what was fed again, and not only a guess of it:
+    a text without it differs there, or never grows."""
+    is_there = step.fed[1:2] == [step.text[step.held]]
+    is_returned = step.loop.returned(step.held) in (None, step.text[step.held])
+    return is_there and is_returned and not isinstance(step.loop.error, TimeLimitReached)
 
 
 def bonus_token_fed_twice(step: StepEvidence):
@@ -65,6 +76,16 @@ def bonus_token_fed_twice(step: StepEvidence):
     if is_own and step.loop.returned(at) != token:
         says = f"{step.label(token)!r}, the model's own choice for position {at - 1}, was fed again"
         return step.cause("bonus token written twice", f"{says}, and the cache already held it")
+
+
+def bonus_token_fed_twice_at_once(step: StepEvidence):
+    """Each pass begins with a token and the same again, and here both stayed in the cache."""
+    passes, later = [*list_kept(step)], find_holder(step)
+    always = all(one.fed[0] == one.fed[1] for one, _ in passes)
+    if step.n_right == 1 and step.n_stray and later and always and len(passes) > 1:
+        token, at = repr(step.label(step.fed[0])), step.held
+        says = f"{token} was fed twice in one pass, at positions {at} and {at + 1}, and both stayed"
+        return step.cause("bonus token written twice", f"{says} in the cache")
 
 
 # -- how it was returned ---------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kvviz.checking.bonus_rules import (
     bonus_token_fed_twice,
+    bonus_token_fed_twice_at_once,
     bonus_token_from_the_wrong_row,
     bonus_token_missing,
     is_of_other_rows,
@@ -30,15 +31,17 @@ from kvviz.words import pluralize
 def cropped_too_many(step: StepEvidence):
     """Fewer held than were right, and the loop goes on behind them.
 
-    An older cache has the length of one, so it has to be seen elsewhere, too, that part of a pass
+    Where an older cache would hold as many, it has to be seen elsewhere, too, that part of a pass
     was kept.
     """
     before = find_guessing(step)
-    if before is None or step.n_right or not before.held <= step.held < step.reach:
+    if before is None or step.n_right or not step.held < step.reach:
         return None
     if step.fed[0] not in step.text[step.reach : step.reach + 2]:
         return None
-    if before.held == step.held and not has_cropped(step):
+    lengths = {length for each in step.before() for length in (each.held, each.end)}
+    could_be_older = step.held <= before.held and step.held in lengths
+    if could_be_older and not (step.held == before.held and has_cropped(step)):
         return None
     lost = step.reach - step.held
     says = f"the cache held {step.held}, after {step.reach} right tokens had been fed: "
@@ -53,8 +56,10 @@ def cropped_too_few(step: StepEvidence):
         return None
     left = after.held - step.right_end
     if left < wrong or has_cropped(step):
-        says = f"{_guessed(step)}. {pluralize(wrong, 'guess', 'guesses')} turned out wrong, and "
-        says += f"only {wrong - left} of them left the cache" if left < wrong else "stayed"
+        many = pluralize(wrong, "guess", "guesses")
+        which = f"only {wrong - left} of them left the cache" if left < wrong else "stayed"
+        which = "all of them stayed" if left >= wrong > 1 else which
+        says = f"{_guessed(step)}. {many} turned out wrong, and {which}"
         return step.cause("cropped too few", says)
 
 
@@ -148,6 +153,7 @@ CHOICE_RULES = (
     guess_compared_with_the_wrong_row,
     bonus_token_from_the_wrong_row,
     wrong_guess_accepted,
+    bonus_token_fed_twice_at_once,
     cropped_too_few,
     wrong_guess_kept,
 )

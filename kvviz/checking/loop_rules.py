@@ -11,7 +11,6 @@ from dataclasses import replace
 import torch
 
 from kvviz.checking.bonus_rules import (
-    bonus_token_missing,
     bonus_token_not_returned,
     bonus_token_returned_twice,
 )
@@ -22,6 +21,7 @@ from kvviz.checking.feeding_rules import (
     find_feeding_cause,
     started_over,
 )
+from kvviz.checking.guess_passes import has_guessed
 from kvviz.checking.guess_rules import rows_of_wrong_guesses_returned
 from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
@@ -58,8 +58,9 @@ def endless_loop(loop: LoopEvidence):
     if isinstance(loop.error, TimeLimitReached):
         says = str(loop.error) or "it did not end within its time"
         calls = f"it called the model {pluralize(loop.watch.calls, 'time')}"
-        if (step := loop.culprit) and (missing := bonus_token_missing(step)):
-            return replace(missing, says=f"{missing.says}; your loop was stopped: {says}; {calls}")
+        step = loop.culprit
+        if step and has_guessed(step) and (cause := find_feeding_cause(step)):
+            return replace(cause, says=f"{cause.says}; your loop was stopped: {says}; {calls}")
         return Cause("endless loop", f"your loop was stopped: {says}; {calls}")
 
 
@@ -153,9 +154,10 @@ def most_fed_again(loop: LoopEvidence):
 
 
 def went_on(loop: LoopEvidence):
-    """All that was fed is right, and it is more than the result needs."""
-    needed = loop.reference.ids.shape[1] - 1
-    fed = max((step.end for step in loop.steps), default=0)
+    """All that was fed is right, and it is more than the result needs. Guesses don't count."""
+    needed, n_prompt = loop.reference.ids.shape[1] - 1, loop.reference.n_prompt
+    ends = (step.end if step.held < n_prompt else step.held + 1 for step in loop.steps)
+    fed = max(ends, default=0)
     if loop.culprit is None and fed > needed + 1:
         says = f"your loop fed {pluralize(fed, 'token')} and went on, {needed} were needed"
         return Cause("too many tokens", says)

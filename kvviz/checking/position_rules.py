@@ -59,7 +59,8 @@ def wrong_position(step: StepEvidence):
         return step.cause("positions shifted", says)
     ahead = given[-1] - (step.end - 1)
     name = "position not advanced" if ahead < 0 else "position miscounted"
-    name = "position counted twice" if ahead == 1 and step.held else name
+    is_one_more = given == list(range(step.held + 1, step.end + 1))
+    name = "position counted twice" if is_one_more and step.held else name
     says = f"{step.label(step.fed[-1])!r} is at position {step.end - 1}, but was given {given[-1]}"
     return step.cause(name, says)
 

@@ -33,6 +33,7 @@ class Loop(Protocol):
     kept: Kept | None
     steps: list[StepEvidence]
     n_equal: int
+    error: BaseException | None
 
     def returned(self, position: int) -> int | None: ...
 
