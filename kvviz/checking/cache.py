@@ -39,7 +39,8 @@ def check_cache(
     """Check a cache, or a forge, of your own: tokens, logits, keys and values, chunks, and work.
 
     Args:
-        cache_class: called with the number of layers; needs `get`, `update` and `reset`.
+        cache_class: called with the number of layers; needs `get`, `update` and `reset`. A `fork`
+            and a `crop` are tried where it has them: crop(-n) takes the last n tokens out.
         forge_class: `Forge`, or a subclass of it.
         model: a Llama of `transformers` whose weights to use; None for the small random model.
         ids: (1, p) tokens to begin with; None for six tokens of its own.

@@ -18,6 +18,7 @@ CALLED = {
     "update": "`update` is called as update(layer, entry), with the layer's number and one "
     "KVEntry of keys and values.",
     "reset": "`reset` is called without arguments.",
+    "crop": "`crop` is called as crop(-n): a negative number, of the tokens to take out.",
     "positions": "`positions` is called as positions(t, pos_start).",
     "mask": "`mask` is called as mask(t, pos_start, pos_end, device).",
     "append": "`append` is called as append(past, new), with two KVEntry; past may be None.",

@@ -7,14 +7,13 @@ import dis
 import torch
 
 from kvviz.checking.causes import UNKNOWN, Cause
-from kvviz.checking.contract import UNEXPECTED, copy_entry, describe
+from kvviz.checking.contract import CALLED, UNEXPECTED, copy_entry, describe
 from kvviz.checking.crop_rules import Crop, Later, begins, take_first
 from kvviz.checking.learner_code import own_lines
 from kvviz.checking.page_rules import find_page_size
 from kvviz.checking.right_forge import Text
 from kvviz.checking.time_limit import attempt_inside
 
-CALLED = "`crop` is called as crop(-n), with the number of tokens to take out, as a negative one."
 # What a crop does by chance that takes its number for something else.
 MAYBE_DIFFERENT = (UNKNOWN, "nothing cropped", "empty columns", "crop counts differently")
 
@@ -34,7 +33,8 @@ class Refused(Exception):
 class Walk:
     """A cache that is fed a text, led astray, and taken back; each step is compared.
 
-    `held` is how many tokens it should hold, `astray` how many of them are wrong, at its end.
+    `held` is how many tokens it should hold, `right` what it should hold of the whole text, `gone`
+    what it held before the last crop, and `taken_out` how many each crop took, the last one first.
     """
 
     def __init__(self, trial, text: Text, cache=None, forge=None):
@@ -43,7 +43,7 @@ class Walk:
         self.room = right.forge.config.max_positions
         self.cache = trial.new_cache() if cache is None else cache
         self.right = hold_at_once(trial, text)
-        self.held, self.after, self.gone, self.taken_out = 0, "", None, []
+        self.held, self.after, self.gone, self.taken_out = 0, "before any crop", None, []
 
     def feed(self, *sizes: int) -> Walk:
         """Feed the text's next tokens, in pieces; stops where the text ends."""
@@ -97,7 +97,7 @@ class Walk:
         says = self.trial.tell(error)
         if is_refusal(error):
             raise Refused(says)
-        lines = own_lines(error) or CALLED
+        lines = own_lines(error) or CALLED["crop"]
         raise Mistake(count_differently(self.trial, n) or Cause("raised", says, lines=lines))
 
     def _compare_held(self, n):
@@ -149,23 +149,21 @@ def is_refusal(error) -> bool:
         last = last.tb_next
     if type(error) is not RuntimeError or last is None or last.tb_frame.f_code.co_name != "crop":
         return False
-    done = [each for each in dis.get_instructions(last.tb_frame.f_code)]
+    done = dis.get_instructions(last.tb_frame.f_code)
     return any(e.opname == "RAISE_VARARGS" and e.offset == last.tb_lasti for e in done)
 
 
 def count_differently(trial, n: int) -> Cause | None:
     """Whether the positive number does it, or says how many are kept: asked after a mistake."""
-    if not n:
-        return None
-    n, text = 2, trial.right.other
-    walk = Walk(trial, text).feed(text.fed - 1)
+    return attempt_inside(_try_positive, trial).result if n else None
+
+
+def _try_positive(trial) -> Cause | None:
+    walk = Walk(trial, trial.right.other).feed(trial.right.other.fed - 1)
     before = walk.read()
-    if attempt_inside(walk.cache.crop, n).error is not None:
-        return None
-    crop = Crop(n, before, attempt_inside(walk.read).result or [])
-    if len(crop.after) != len(before):
-        return None
-    for left, does in ((crop.left, "takes the last two out"), (n, "keeps the first two")):
+    walk.cache.crop(2)
+    crop = Crop(2, before, walk.read())
+    for left, does in ((crop.left, "takes the last two out"), (2, "keeps the first two")):
         if len(crop.layers_that_begin(left)) == len(before):
             says = f"crop(2) {does}; expected: crop(-2) takes the last two tokens out"
             return Cause("crop counts differently", says)

@@ -17,6 +17,7 @@ from kvviz.recording.step import Step
 CHUNKS = (3, 1, 2)
 N_EARLIER, N_OTHER = 7, 8  # tokens of the text held before, and of the one in a second cache
 FURTHER = {"small": 90, "model": 40}  # tokens held in the end, where the model has positions
+HALF = FURTHER["small"] // 2
 IN_TURN = 6  # tokens of each of two texts
 
 
@@ -132,10 +133,13 @@ class RightForge:
 
     @property
     def further_sizes(self) -> list[int]:
-        """Pieces of the longer text: the text's own, in two, then 5 + 1 + 1 (13 + 1 of a model)."""
+        """Pieces of the longer text: the text's own, in two, then 5 + 1 + 1 (13 + 1 of a model).
+
+        From half of the longest text on, the larger pieces have 18.
+        """
         sizes = [self.text.shape[1] - 1, 1]
-        pattern = (5, 1, 1) if self.model is None else (13, 1)
-        while (left := self.further.fed - sum(sizes)) > 0:
+        while (left := self.further.fed - (held := sum(sizes))) > 0:
+            pattern = (13, 1) if self.model else (5, 1, 1) if held < HALF else (18, 1, 1)
             sizes.append(min(left, pattern[len(sizes) % len(pattern)]))
         return [size for size in sizes if size]
 
