@@ -61,9 +61,9 @@ ADVICE = {
     "token fed twice": "A token that is fed again is written again. Feed only the newest token.",
     "fed twice": "Whatever is fed is written again after itself. Feed each part of the text once.",
     "wrong guess kept": "A guess that turns out wrong has to leave the cache again: "
-    "cache.crop(-k) takes out the last k tokens.",
-    "cropped too few": "Only the accepted guesses may stay in the cache. Of the k guesses fed, take "
-    "out all that come after the n_right accepted: cache.crop(-(k - n_right)).",
+    "cache.crop(-n) takes out the last n tokens.",
+    "cropped too few": "Of the k guesses fed, only the n_right accepted ones stay in the cache. "
+    "Take out all that come after them: cache.crop(-(k - n_right)).",
     "cropped too many": "An accepted guess stays in the cache, and so does the token fed before "
     "it. Of the k guesses fed, take out only those after the n_right accepted: "
     "cache.crop(-(k - n_right)). Whatever else you take out has to be fed again.",
@@ -186,7 +186,8 @@ ADVICE = {
     "freed page still read": "Whoever takes a free page writes over it. A page is free when no "
     "table lists it: `reset` must empty the table, too, and `fork` must count one more owner.",
     "pages not given back": "Each fork takes pages, and `reset` must give back all that its table "
-    "lists. So must a write that copies a page: the page it leaves has one owner less.",
+    "lists. So must a write that copies a page: the page it leaves has one owner less. `crop` "
+    "gives back those that hold nothing any more.",
     "page table off by one": "Position p is in page p // page_size of the table, in cell "
     "p % page_size: both from the same p, for reading and for writing.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
@@ -197,6 +198,25 @@ ADVICE = {
     "held changed a little": "Keys and values must come out as they went in, to the last digit: "
     "look for arithmetic on the way into the cache, or out of it. The change adds up from step to "
     "step where the whole entry is stored again.",
+    # What a crop left.
+    "nothing cropped": "crop(-n) takes the last n tokens out of every layer. As long as they are "
+    "held, every later token attends to them.",
+    "crop takes too few": "crop(-n) takes the last n tokens out, and no fewer: what is left of a "
+    "wrong text is read by every later token.",
+    "crop takes too many": "crop(-n) takes the last n tokens out, and no more: those before them "
+    "were right, and nobody feeds them again.",
+    "crop counts differently": "crop(-n) takes the last n tokens out, as in the library: its "
+    "number is negative, and counts what goes, not what stays.",
+    "crop of nothing": "crop(0) changes nothing. A slice that ends at -0 ends at 0, and is empty: "
+    "count the tokens that are left, and keep those.",
+    "cropped at the wrong end": "The newest tokens go, and the first ones stay.",
+    "only some layers cropped": "Each layer has an entry of its own: take the tokens out of all.",
+    "cropped tokens came back": "What was taken out is still stored, and is read again once more "
+    "tokens are held: take back every count that says where to write next.",
+    "counter not taken back": "The tokens went, and a counter still counts them: take n off it "
+    "too, or read the position from what is held.",
+    "crop reaches another cache": "Two caches share what they begin with. A crop shortens its own "
+    "table, and writes nothing to a page that another one reads.",
     # What a row could see.
     "mask missing": "Several rows at once need the triangle: a row sees its own position and those "
     "before it.",

@@ -28,6 +28,20 @@ def find_guessing(step: StepEvidence) -> StepEvidence | None:
     return None
 
 
+def find_ended(step: StepEvidence) -> StepEvidence | None:
+    """The pass with guesses of which the cache holds just what was right, if none of what this
+    step was fed is."""
+    before = find_guessing(step)
+    is_whole = before is not None and step.held == step.reach == before.right_end
+    return before if is_whole and not step.n_right else None
+
+
+def find_holder(step: StepEvidence) -> StepEvidence | None:
+    """The first later step that held more than what was right."""
+    later = step.loop.steps[step.index + 1 :]
+    return next((each for each in later if each.held > step.right_end), None)
+
+
 def has_guessed(step: StepEvidence) -> bool:
     """Whether this step or one before it was fed guesses."""
     return is_guessing(step) or any(is_guessing(earlier) for earlier in step.before())

@@ -121,7 +121,7 @@ class LoopEvidence:
             if earlier.is_right:
                 break
             went_back = earlier.held < earlier.reach
-            was_chosen = self.returned(earlier.held) == earlier.fed[0]
+            was_chosen = earlier.was_chosen(earlier.held, earlier.fed[0])
             if earlier.is_comparable and not earlier.n_right and (went_back or was_chosen):
                 found = earlier
         return found

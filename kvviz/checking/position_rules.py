@@ -17,20 +17,29 @@ def positions_not_taken_back(step: StepEvidence):
 
 
 def positions_taken_back_too_far(step: StepEvidence):
-    """They go on from a guess that was accepted; or accepted guesses were never counted."""
+    """They go on from a guess that was accepted, or such guesses are never counted.
+
+    A counter that never moves has another name.
+    """
     before, first = _find_taken_back(step)
-    if before and _list_positions(before)[0] < first < step.held:
-        says = f"the cache held {step.held} after the wrong guesses had left it, but the positions "
-        return step.cause("positions taken back too far", f"{says}went on from {first}")
+    if before and first < step.held and _moves(before, step):
+        says = f"the cache held {step.held}, all of them right, but the positions went on from "
+        return step.cause("positions taken back too far", f"{says}{first}")
+
+
+def _moves(before: StepEvidence, step: StepEvidence) -> bool:
+    """Whether the position of the first token fed rises, in this step or a later one."""
+    firsts = [_list_positions(each)[0] for each in (before, *step.loop.steps[step.index :])]
+    return firsts[1] >= firsts[0] < max(firsts)
 
 
 def _find_taken_back(step: StepEvidence) -> tuple[StepEvidence | None, int]:
-    """The pass whose wrong guesses have just left the cache, and the position given to the first
-    token after it; None for the pass if there is none, or the positions don't count on."""
+    """The pass whose right guesses were just kept, and the position given to the first token after
+    it; None for the pass if there is none, or the positions don't count on."""
     given, before = _list_positions(step), find_guessing(step)
     counts_on = given == list(range(given[0], given[0] + len(given)))
-    is_cropped = before is not None and before.end > step.held == before.right_end
-    return before if is_cropped and counts_on else None, given[0]
+    is_kept = before is not None and step.held == before.right_end
+    return before if is_kept and counts_on else None, given[0]
 
 
 def _list_positions(step: StepEvidence) -> list[int]:
@@ -50,7 +59,8 @@ def wrong_position(step: StepEvidence):
         return step.cause("positions shifted", says)
     ahead = given[-1] - (step.end - 1)
     name = "position not advanced" if ahead < 0 else "position miscounted"
-    name = "position counted twice" if ahead == 1 and step.held else name
+    is_one_more = given == list(range(step.held + 1, step.end + 1))
+    name = "position counted twice" if is_one_more and step.held else name
     says = f"{step.label(step.fed[-1])!r} is at position {step.end - 1}, but was given {given[-1]}"
     return step.cause(name, says)
 
