@@ -75,7 +75,7 @@ def guess_from_the_text(model, text, k):
 
 
 @cache
-def draft_of(model, noise=0.01):
+def draft_of(model, noise=0.015):
     """A second model that often, but not always, agrees with the first."""
     draft, drawn = copy.deepcopy(model), torch.Generator().manual_seed(1)
     for weight in draft.parameters():
@@ -85,15 +85,20 @@ def draft_of(model, noise=0.01):
 
 
 def guess_with(draft):
-    """The greedy tokens of a second model."""
+    """The greedy tokens of a second model, each computed once."""
 
     def guess(model, text, k):
-        start = text.shape[1]
+        tokens = tuple(text[0].tolist())
         for _ in range(k):
-            text = torch.cat([text, draft(text, use_cache=False).logits[:, -1:].argmax(-1)], dim=1)
-        return text[:, start:]
+            tokens += (choose_next(draft, tokens),)
+        return torch.tensor([tokens[text.shape[1] :]], dtype=torch.long)
 
     return guess
+
+
+@cache
+def choose_next(draft, tokens):
+    return int(draft(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax())
 
 
 def guess_the_same(model, text, k):

@@ -49,6 +49,21 @@ def cropped_too_many(step: StepEvidence):
     return step.cause("cropped too many", says)
 
 
+def cropped_too_many_equal_tokens(loop):
+    """The same where the token fed next repeats the one taken out: what was fed is right, as if it
+    had been fed again, and the text has it once more."""
+    at, text = loop.n_equal, loop.reference.ids[0].tolist()
+    for step in loop.right_steps:
+        before = find_guessing(step)
+        lost = step.reach - step.held
+        if before is None or lost <= 0 or at < step.reach or not has_cropped(step):
+            continue
+        if step.fed[0] == text[step.reach] and step.was_chosen(at, text[at - lost]):
+            says = f"the cache held {step.held}, after {step.reach} right tokens had been fed, and "
+            says += f"{step.label(step.fed[0])!r} came next: what was taken out is the same token"
+            return step.cause("cropped too many", says)
+
+
 def cropped_too_few(step: StepEvidence):
     """Wrong guesses of which some were taken out; or none, though the loop does take out some."""
     after, wrong = find_holder(step), step.end - step.right_end

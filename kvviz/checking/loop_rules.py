@@ -22,7 +22,10 @@ from kvviz.checking.feeding_rules import (
     started_over,
 )
 from kvviz.checking.guess_passes import has_guessed
-from kvviz.checking.guess_rules import rows_of_wrong_guesses_returned
+from kvviz.checking.guess_rules import (
+    cropped_too_many_equal_tokens,
+    rows_of_wrong_guesses_returned,
+)
 from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_work import find_growing, find_restart
@@ -240,6 +243,7 @@ LOOP_RULES = (
     bonus_token_returned_twice,
     wrong_number_of_tokens,
     rows_of_wrong_guesses_returned,
+    cropped_too_many_equal_tokens,
     another_token_returned,
     wrong_tensors,
     not_recognised,
