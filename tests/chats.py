@@ -129,6 +129,13 @@ class FeedsWhole(Chat):
         return ids
 
 
+class FeedsOther(Chat):
+    """The rest in another order."""
+
+    def choose_fed(self, ids, n):
+        return ids[:, n:].flip(1) if n else ids
+
+
 class FromZero(Chat):
     def first_pass(self, model, ids, n):
         fed = self.choose_fed(ids, n)

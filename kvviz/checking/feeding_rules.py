@@ -34,8 +34,10 @@ def find_feeding_cause(step: StepEvidence) -> Cause | None:
 
 
 def stale_cache(step: StepEvidence):
-    """Before the first step of a call nothing can be held but an earlier text."""
-    if step.index == 0 and step.held:
+    """Before the first step of a call nothing can be held but an earlier text, or what this one
+    begins with too, where that was to be kept."""
+    kept = step.loop.kept
+    if step.index == 0 and step.held > (kept.n_common if kept else 0):
         held = pluralize(step.held, "token")
         return step.cause("stale cache", f"the cache held {held} before the prompt was fed")
 
