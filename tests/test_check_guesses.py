@@ -198,7 +198,7 @@ def test_a_guess_compared_with_its_own_row_that_accepts_too_few_is_right_and_was
 
 
 def test_a_text_that_never_grows_for_want_of_the_bonus_token_is_told_so(neox, monkeypatch):
-    monkeypatch.setattr(checking, "SECONDS", 1)
+    monkeypatch.setattr(checking, "SECONDS", 0.2)
     verdict = judge(TextNeverGrows, neox)
     assert verdict.cause == "bonus token missing", verdict
     assert "you fed '75' again, which was held already; your loop was stopped" in verdict.headline

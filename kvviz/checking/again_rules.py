@@ -58,10 +58,18 @@ def _find_in_text(step: StepEvidence) -> int | None:
     well be what followed it before.
     """
     n = len(step.fed)
-    if n < 2 or _may_be_chosen(step):
+    if n < 2 or _may_be_chosen(step) or (step.n_right and not _feeds_as_many_always(step)):
         return None
     starts = (s for s in reversed(range(step.held)) if step.text[s : s + n] == step.fed)
     return next(starts, None)
+
+
+def _feeds_as_many_always(step: StepEvidence) -> bool:
+    """Whether each step after the prompt is fed as many tokens, as a loop does that feeds the last
+    few. Else a right token comes first, and guesses that were looked up in the text follow it."""
+    n = len(step.fed)
+    ends_with_new = step.fed == step.text[: step.held + 1][-n:]
+    return ends_with_new and all(len(each.fed) == n for each in step.loop.steps[1:])
 
 
 def _may_be_chosen(step: StepEvidence) -> bool:

@@ -22,10 +22,14 @@ def is_guessing(step: StepEvidence) -> bool:
 def find_guessing(step: StepEvidence) -> StepEvidence | None:
     """The pass with guesses that computed the latest right tokens before this step; None if the
     latest was another kind of pass."""
-    for earlier in step.before():
-        if earlier.is_right and earlier.right_end == step.reach:
-            return earlier if is_guessing(earlier) else None
-    return None
+    latest = find_latest(step)
+    return latest if latest and is_guessing(latest) else None
+
+
+def find_latest(step: StepEvidence) -> StepEvidence | None:
+    """The pass that computed the latest right tokens before this step."""
+    passes = (one for one in step.before() if one.is_right and one.right_end == step.reach)
+    return next(passes, None)
 
 
 def find_ended(step: StepEvidence) -> StepEvidence | None:

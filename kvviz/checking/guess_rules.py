@@ -18,7 +18,9 @@ from kvviz.checking.guess_passes import (
     find_ended,
     find_guessing,
     find_holder,
+    find_latest,
     has_cropped,
+    is_guessing,
     list_choices,
     list_kept,
 )
@@ -34,8 +36,11 @@ def cropped_too_many(step: StepEvidence):
     Where an older cache would hold as many, it has to be seen elsewhere, too, that part of a pass
     was kept.
     """
-    before = find_guessing(step)
+    before = find_latest(step)
     if before is None or step.n_right or not step.held < step.reach:
+        return None
+    is_single = before.held >= step.loop.reference.n_prompt and len(before.fed) == 1
+    if not is_guessing(before) and not (is_single and any(list_kept(step))):
         return None
     if step.fed[0] not in step.text[step.reach : step.reach + 2]:
         return None

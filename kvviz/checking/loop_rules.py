@@ -21,7 +21,6 @@ from kvviz.checking.feeding_rules import (
     find_feeding_cause,
     started_over,
 )
-from kvviz.checking.guess_passes import has_guessed
 from kvviz.checking.guess_rules import (
     cropped_too_many_equal_tokens,
     rows_of_wrong_guesses_returned,
@@ -61,8 +60,8 @@ def endless_loop(loop: LoopEvidence):
     if isinstance(loop.error, TimeLimitReached):
         says = str(loop.error) or "it did not end within its time"
         calls = f"it called the model {pluralize(loop.watch.calls, 'time')}"
-        step = loop.culprit
-        if step and has_guessed(step) and (cause := find_feeding_cause(step)):
+        cause = first_wrong_step(loop)
+        if cause and cause.name in ("bonus token missing", "fed twice", "token fed twice"):
             return replace(cause, says=f"{cause.says}; your loop was stopped: {says}; {calls}")
         return Cause("endless loop", f"your loop was stopped: {says}; {calls}")
 
