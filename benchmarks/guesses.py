@@ -5,15 +5,16 @@ token that differs is shown with the gap between the two largest logits there: b
 size round differently, so a near tie can fall the other way.
 """
 
+import ast
 import sys
-from pathlib import Path
 
 import torch
 from transformers import DynamicCache
 
 import kvviz as kv
+from tools.notebooks import ROOT, sources
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(ROOT / "tests"))
 import small  # noqa: E402
 
 NEAR_TIE = 1e-4  # of the largest logit
@@ -34,28 +35,21 @@ My favourite book is
 Dear Sir or Madam,""".splitlines()
 
 
-def look_up(text, k, longest=3):
-    """The k tokens that followed the last few tokens when they last stood in the text."""
-    text = text.tolist()
-    for n in range(min(longest, len(text) - 1), 0, -1):
-        for start in reversed(range(len(text) - n)):
-            if text[start : start + n] == text[-n:]:
-                return text[start + n : start + n + k]
-    return []
+def _read_loop():
+    """`look_up` and `generate_with_guesses` as 14's solution has them, without its runs."""
+    cells = sources(ROOT / "notebooks/solutions/14-guess-then-roll-back.ipynb")
+    functions = [
+        node
+        for name in ("setup", "solution")
+        for node in ast.parse(cells[name]).body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    names = {"torch": torch}
+    exec(compile(ast.Module(functions, []), "14's solution", "exec"), names)
+    return names["look_up"], names["generate_with_guesses"]
 
 
-def generate_with_guesses(model, ids, n, k):
-    out = model(ids, use_cache=True)
-    cache, text = out.cache, torch.cat([ids, out.logits[:, -1:].argmax(-1)], dim=1)
-    while (left := ids.shape[1] + n - text.shape[1]) > 0:
-        guesses = torch.tensor([look_up(text[0], min(k, left - 1))], dtype=torch.long)
-        fed = torch.cat([text[:, -1:], guesses], dim=1)
-        best = model(fed, cache=cache).logits.argmax(-1)
-        n_right = int((best[:, :-1] == guesses).long().cumprod(1).sum())
-        text = torch.cat([text, best[:, : n_right + 1]], dim=1)
-        if extra := guesses.shape[1] - n_right:
-            cache.crop(-extra)
-    return text
+look_up, generate_with_guesses = _read_loop()
 
 
 def keep_the_past(model):
