@@ -8,7 +8,7 @@ MIND_ZERO = ". Nothing had to be cropped here; mind that x[:-0] is empty"
 
 
 def describe_start(held: int) -> str:
-    """Where what is to be fed begins, for who took the length of the old text."""
+    """Where the tokens to be fed begin, for a function that took the length of the old text."""
     return f"After the crop, the cache held {held}: what's missing begins there, not at len(held)"
 
 
@@ -79,10 +79,7 @@ def _describe_fed(held: int, fed, turn, label) -> str:
     if skipped > 0 and fed == new[len(new) - n :]:
         first = f"{label(new[held])!r} at position {held}"
         rest = "" if skipped == 1 else f", and {skipped - 1} more"
-        says = f"{counts}, without {first}{rest}. "
-        if held + skipped == len(turn.held):
-            return says + describe_start(held)
-        return f"{says}Feed everything that the cache doesn't hold"
+        return f"{counts}, without {first}{rest}. Feed everything that the cache doesn't hold"
     if fed == new:
         return f"{counts}: the whole text, on top of its beginning. Feed only ids[:, n:]"
     if skipped < 0 and fed == new[len(new) - n :]:
