@@ -537,7 +537,7 @@ WRONG = {
     OneAtMostLeaves: ("cropped too few", "and only 1 of them left the cache"),
     SlicedToTheText: ("cropped too few", "and only 2 of them left the cache"),
     CroppedInTheNextPass: ("cropped too few", "3 guesses turned out wrong, and all of them stayed"),
-    AllRightOnesCounted: ("cropped too few", "and only 1 of them left the cache"),
+    AllRightOnesCounted: ("guesses counted past a wrong one", "wrong one there was none"),
     OneTooMany: ("cropped too many", "held 9, after 10 right tokens had been fed: 1 right token"),
     AllGuessesCropped: ("cropped too many", "3 right tokens were taken out, and not fed again"),
     SlicedTooShort: ("cropped too many", "1 right token was taken out, and not fed again"),

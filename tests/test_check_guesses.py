@@ -5,6 +5,7 @@ from functools import cache
 import guessing_loops
 import pytest
 import small
+import strange_guesses
 import torch
 from guessing_loops import (
     RIGHT,
@@ -278,3 +279,61 @@ def test_the_picture_shows_the_first_wrong_guess_where_it_was_accepted(verdicts)
     sentence = verdicts[guessing_loops.NothingCompared].picture.sentence
     assert "12 columns, 2 rows; column 11 holds '64', expected '60'" in sentence
     assert "2 guesses not shown. expected: 12 columns, 2 rows" in sentence
+
+
+# -- loops of somebody who had read the notebook alone ---------------------------------------------
+
+STRANGE = {
+    "crops_one_too_few": {"cropped too few"},
+    "slices_to_minus_zero": {"cache left empty", "cache not passed on"},  # in the first pass, both
+    "counts_right_ones_anywhere": {"guesses counted past a wrong one"},
+    "positions_stay_ahead": {"positions not taken back"},
+    "backs_up_with_a_shallow_copy": {"wrong guess kept"},
+    "feeds_the_last_guess_again": {"bonus token missing"},
+    "takes_the_last_rows_choice": {"bonus token from the wrong row"},
+    "accepts_the_second_best": {"wrong guess accepted"},
+    "crops_all_guesses": {"cropped too many"},
+}
+
+
+@cache
+def judge_strange(name, kind, seed):
+    model = build(KINDS[kind])
+    ids = torch.cat([small.prompt(5, seed=seed)] * 3, dim=1)  # a text that repeats itself
+    return judge_loop(getattr(strange_guesses, name), model, uncached_reference(model, ids, N))
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_strangers_wrong_loop_has_its_own_name_or_does_no_harm(name):
+    where = [("llama", 0), ("llama", 1), ("gpt_neox", 0)]
+    causes = {judge_strange(name, *each).cause for each in where} - {None, ""}
+    assert causes and causes <= STRANGE[name]
+
+
+@pytest.mark.parametrize("loop", strange_guesses.RIGHT, ids=lambda loop: loop.__name__)
+def test_a_strangers_right_loop_passes(loop):
+    for kind, seed in (("llama", 0), ("llama", 1), ("gpt_neox", 0)):
+        verdict = judge_strange(loop.__name__, kind, seed)
+        assert verdict.passed, verdict
+
+
+def test_guesses_hidden_by_a_mask_are_said_to_be_unchecked_and_not_wrong():
+    verdict = judge_strange("masks_instead_of_crop", "llama", 0)
+    assert verdict.cause == "hidden tokens" and "isn't checked" in verdict.headline
+
+
+@pytest.mark.parametrize("options", [{}, {"use_cache": False}], ids=["dropped", "none"])
+def test_guesses_without_a_cache_are_no_cached_loop(options):
+    def loop(model, ids, n):
+        text, end = ids[0].tolist(), ids.shape[1] + n
+        while len(text) < end:
+            guesses = strange_guesses.latest(text, 4)[: end - len(text) - 1]
+            best = model(torch.tensor([text + guesses]), **options).logits[0].argmax(-1).tolist()
+            best = best[len(text) - 1 :]
+            text += best[: strange_guesses.leading(guesses, best) + 1]
+        return torch.tensor([text])
+
+    model = build(small.llama)
+    ids = torch.cat([small.prompt(5, seed=0)] * 3, dim=1)
+    verdict = judge_loop(loop, model, uncached_reference(model, ids, N))
+    assert verdict.cause == "cache never read", verdict

@@ -49,7 +49,9 @@ def is_of_other_rows(step: StepEvidence, before: StepEvidence) -> bool:
 def bonus_token_missing(step: StepEvidence):
     """It was never fed: instead, the token before it was fed again, or guesses that follow it."""
     at, token, n_prompt = step.held, step.fed[0], step.loop.reference.n_prompt
-    if at != step.reach or step.n_right or at < n_prompt or step.loop.returned(at) == token:
+    if at != step.reach or step.n_right or at < n_prompt:
+        return None
+    if step.loop.returned(at) == token and not _was_right_before(step):
         return None
     bonus, came = repr(step.label(step.text[at])), repr(step.label(token))
     says = f"{bonus}, the model's own choice for position {at}, was not fed: you fed "
@@ -58,6 +60,17 @@ def bonus_token_missing(step: StepEvidence):
     guessed = len(step.fed) > 1 or find_guessing(step)
     if guessed and [token] == step.text[at + 1 : at + 2]:
         return step.cause("bonus token missing", f"{says}{came}, which comes after it")
+
+
+def _was_right_before(step: StepEvidence) -> bool:
+    """Whether the right bonus token was fed after an earlier pass, of which the row of the last
+    accepted guess but one chose another: so the loop doesn't always take that row's."""
+    earlier = [*step.before()][::-1]
+    for one, after in zip(earlier, earlier[1:], strict=False):
+        if is_guessing(one) and one.n_right > 1 and after.n_right and after.held == one.right_end:
+            if list_choices(one)[one.n_right - 2] != after.fed[0]:
+                return True
+    return False
 
 
 def _has_it_behind(step: StepEvidence) -> bool:

@@ -16,6 +16,8 @@ ADVICE = {
     "prompt changed": "Put what the loop produces into a new tensor, as torch.cat does.",
     "padded prompt": "A padded loop can be right, but its columns stand elsewhere than this check "
     "looks. Feed the prompt as it came, without padding.",
+    "hidden tokens": "A loop that hides tokens can be right, but its columns stand elsewhere than "
+    "this check looks. Take them out of the cache instead: cache.crop(-n).",
     "wrong result": "Return the prompt followed by the new tokens, in one tensor.",
     "prompt missing": "Return the prompt and the new tokens after it, in one tensor.",
     "too few tokens": "The prompt's own pass gives the first new token, and each step after it "
@@ -52,6 +54,8 @@ ADVICE = {
     "started over": "One pass over the prompt is enough: keep the cache it fills.",
     "cache not passed on": "The tokens before were forgotten. Pass the cache on: "
     "model(token, cache=out.cache).",
+    "cache left empty": "All tokens were taken out between two steps, or another cache was passed. "
+    "A slice [..., :-n, :] is empty for n = 0, and crop(-n) leaves nothing where n are held.",
     "cache went back": "Something was taken out of the cache, or an older one was passed on. Pass "
     "on the cache that the last step returned, out.cache.",
     "whole sequence fed": "The cache already holds this text, so it was written a second time "
@@ -69,6 +73,9 @@ ADVICE = {
     "cache.crop(-(k - n_right)). Whatever else you take out has to be fed again.",
     "guesses accepted unchecked": "Compare each guess with the model's own choice, the argmax of "
     "the row before it. Keep the guesses up to the first that differs, and crop the rest.",
+    "guesses counted past a wrong one": "Stop at the first wrong guess: the rows after it saw it, "
+    "so a guess that agrees with them proves nothing. A running product stays 0 from there: "
+    "(best[:, :-1] == guesses).long().cumprod(-1).sum().",
     "guess compared with the wrong row": "The choice that a guess is compared with comes from the "
     "row before the guess: best[:, :-1] beside guesses, where best holds a token for each row fed.",
     "wrong guess accepted": "Accept guesses up to the first that isn't the model's own choice, "

@@ -42,24 +42,48 @@ def stale_cache(step: StepEvidence):
         return step.cause("stale cache", f"the cache held {held} before the prompt was fed")
 
 
-def cache_never_read(step: StepEvidence):
-    """The whole text, and more of it than before, with nothing held."""
-    n = len(step.fed)
-    if not step.held and step.n_right == n > step.reach > 0:
-        says = f"{pluralize(n, 'row')} {'was' if n == 1 else 'were'} computed, "
-        says += "and nothing was read from a cache"
-        return step.cause("cache never read", says)
+def never_read_or_started_over(step: StepEvidence):
+    """The text from its start, and nothing else, with nothing held."""
+    return began_again(step) if step.n_right == len(step.fed) else None
 
 
-def started_over(step: StepEvidence):
-    """The start of the text with nothing held, after a longer part of it."""
-    if not step.held and step.reach and step.n_right == len(step.fed):
+def began_again(step: StepEvidence):
+    """The text from its start, with nothing held: more of it than before, or less. Wrong guesses
+    may come behind it."""
+    if step.held or not step.reach:
+        return None
+    if step.n_right <= step.reach:
         says = "the text was started over with an empty cache, after "
         return step.cause("started over", says + pluralize(step.reach, "token"))
+    n = len(step.fed)
+    says = f"{pluralize(n, 'row')} {'was' if n == 1 else 'were'} computed, and nothing was read "
+    return step.cause("cache never read", f"{says}from a cache")
+
+
+def cache_left_empty(step: StepEvidence):
+    """Nothing held, in the cache that held something after the step before; or in a new one, where
+    the loop also went on from a new one before."""
+    before = next(step.before(), None)
+    if step.held or before is None or not (was := before.step.held_after):
+        return None
+    if _is_one_cache(before, step) or any(map(_is_rebuilt, step.before())):
+        says = f"the cache held nothing, and after the step before it held {was}"
+        return step.cause("cache left empty", says)
+
+
+def _is_rebuilt(step: StepEvidence) -> bool:
+    """Whether it went on from a copy of what the step before left."""
+    before = next(step.before(), None)
+    return before is not None and 0 < step.held and not _is_one_cache(before, step)
+
+
+def _is_one_cache(one: StepEvidence, other: StepEvidence) -> bool:
+    numbers = {each.step.lineage.cache for each in (one, other)}
+    return len(numbers) == 1 and None not in numbers
 
 
 def cache_not_passed_on(step: StepEvidence):
-    """Nothing held: the cache was not passed, or not returned, or emptied. One name for these."""
+    """Nothing held: the cache was not passed, or not returned, or a new one was empty."""
     if not step.held and step.reach:
         says = f"you fed {pluralize(len(step.fed), 'token')} and the cache held nothing"
         return step.cause("cache not passed on", says)
@@ -168,8 +192,8 @@ def _stray(step) -> tuple[int, str, str]:
 
 FEEDING_RULES = (
     stale_cache,
-    cache_never_read,
-    started_over,
+    never_read_or_started_over,
+    cache_left_empty,
     cache_not_passed_on,
     whole_sequence_fed,
     *CACHE_RULES,

@@ -68,6 +68,12 @@ def count_accepted(step: StepEvidence, shift: int = 0) -> int:
     return next((i for i, (guess, choice) in pairs if guess != choice), len(choices))
 
 
+def count_matches(step: StepEvidence) -> int:
+    """How many guesses are the choice of the row before their own, also behind a wrong one."""
+    pairs = zip(step.fed[1:], list_choices(step), strict=False)
+    return sum(guess == choice for guess, choice in pairs)
+
+
 def list_kept(step: StepEvidence) -> Iterator[tuple[StepEvidence, int]]:
     """Each pass of several rows past the prompt in the whole loop, with how many of its rows the
     next step still held; fewer than none if older ones are gone, too."""

@@ -16,6 +16,7 @@ from kvviz.checking.bonus_rules import (
 )
 from kvviz.checking.guess_passes import (
     count_accepted,
+    count_matches,
     find_ended,
     find_guessing,
     find_holder,
@@ -101,7 +102,7 @@ def _guessed(step: StepEvidence) -> str:
 
 
 def _was(n: int) -> str:
-    return "was" if n == 1 else "were"
+    return "was" if n < 2 else "were"
 
 
 # -- which guesses were accepted -------------------------------------------------------------------
@@ -114,6 +115,31 @@ def guess_compared_with_the_wrong_row(step: StepEvidence):
     is_more = any(one.n_right - 1 < count_accepted(one, 1) for one in later)
     if _has_wrong_guess(step) and is_more and _is_compared_with_own_row(step):
         return step.cause("guess compared with the wrong row", _guessed(step) + _OF_OWN_ROW)
+
+
+def guesses_counted_past_a_wrong_one(step: StepEvidence):
+    """In each pass as many were kept as agree anywhere with the row before, and the next pass begins
+    with what the row so far on chose; here that's more than are right."""
+    n, right = count_matches(step), step.n_right - 1
+    if not _has_wrong_guess(step) or n <= right or not _are_all_matches_counted(step):
+        return None
+    says = f"{_guessed(step)}. {pluralize(n, 'guess', 'guesses')} {_was(n)} accepted, but "
+    says += f"before the first wrong one there {_was(right)} {right or 'none'}"
+    return step.cause("guesses counted past a wrong one", says)
+
+
+def _are_all_matches_counted(step: StepEvidence) -> bool:
+    is_seen = False
+    for one, kept in list_kept(step):
+        n, right, choices = count_matches(one), count_accepted(one), list_choices(one)
+        if kept - 1 != n:
+            return False
+        newest = step.loop.steps[one.index + 1].fed[0]
+        if n > right and choices[n] != choices[right]:
+            is_seen |= newest == choices[n]
+            if newest == choices[right]:
+                return False
+    return is_seen
 
 
 _OF_OWN_ROW = (
@@ -176,6 +202,7 @@ CACHE_RULES = (
 
 CHOICE_RULES = (
     guesses_accepted_unchecked,
+    guesses_counted_past_a_wrong_one,
     guess_compared_with_the_wrong_row,
     bonus_token_from_the_wrong_row,
     wrong_guess_accepted,

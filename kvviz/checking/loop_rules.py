@@ -17,15 +17,15 @@ from kvviz.checking.bonus_rules import (
 from kvviz.checking.cache_rules import find_cause
 from kvviz.checking.causes import UNKNOWN, Cause, first_cause
 from kvviz.checking.feeding_rules import (
-    cache_never_read,
+    began_again,
     find_feeding_cause,
-    started_over,
 )
 from kvviz.checking.guess_passes import is_guessing
 from kvviz.checking.guess_rules import (
     cropped_too_many_equal_tokens,
     rows_of_wrong_guesses_returned,
 )
+from kvviz.checking.hidden_rules import hidden_tokens, padded_prompt
 from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_work import find_growing, find_restart
@@ -98,19 +98,6 @@ def prompt_changed(loop: LoopEvidence):
         return Cause("prompt changed", "your loop changed the prompt it was given")
 
 
-def padded_prompt(loop: LoopEvidence):
-    """The prompt after padding that its mask hides: right or wrong, it can't be compared."""
-    for step in loop.steps[:1]:
-        pads = step.step.pads
-        if pads is None or not pads[0].any() or step.held:
-            continue
-        rest = [token for token, pad in zip(step.fed, pads[0].tolist(), strict=False) if not pad]
-        if rest == step.text[: len(rest)]:
-            n = pluralize(int(pads[0].sum()), "padding token")
-            says = f"your loop fed {n} before the prompt, and padded prompts aren't checked"
-            return Cause("padded prompt", says)
-
-
 def wrong_result(loop: LoopEvidence):
     """Anything but whole numbers of shape (1, any number)."""
     out, expected = loop.out, tuple(loop.reference.ids.shape)
@@ -144,8 +131,8 @@ def wrong_step_before(loop: LoopEvidence):
 
 def never_read_or_started_over(loop: LoopEvidence):
     """Right steps, but the text was begun again although a pass over it was there."""
-    if step := find_restart(loop):
-        return first_cause((cache_never_read, started_over), step)
+    step = find_restart(loop)
+    return step and began_again(step)
 
 
 def most_fed_again(loop: LoopEvidence):
@@ -234,6 +221,7 @@ RESULT_RULES = (
     model_never_called,
     prompt_changed,
     padded_prompt,
+    hidden_tokens,
     wrong_result,
 )
 
