@@ -67,6 +67,28 @@ class OneFewer(Chat):
         return max(0, super().choose_start(new) - 1)
 
 
+class GuessesWrong(Chat):
+    """Right: with each new token a wrong guess is fed and taken out again; later on, two."""
+
+    def __call__(self, model, ids, n_new):
+        most = 2 if self.cache else 1
+        n = self.choose_start(ids[0].tolist())
+        self.crop(n)
+        out, text = self.first_pass(model, ids, n), ids
+        self.cache = out.cache
+        for left in reversed(range(n_new)):
+            row = out.logits[:, -1:] if text is ids else out.logits[:, :1]
+            newest = row.argmax(-1)
+            text = torch.cat([text, newest], dim=1)
+            if left:
+                wrong = (newest + 1) % model.config.vocab_size
+                guesses = wrong.repeat(1, min(most, left - 1))  # none for the last token
+                out = model(torch.cat([newest, guesses], dim=1), cache=self.cache)
+                self.cache.crop(-guesses.shape[1])
+        self.held = text[0, : self.cache.get_seq_length()].tolist()
+        return text
+
+
 # -- wrong ---------------------------------------------------------------------------------------
 
 
@@ -110,6 +132,13 @@ class CropsOneTooMany(Chat):
 class LeavesOutLast(Chat):
     def choose_fed(self, ids, n):
         return ids[:, n + 1 :] if n else ids
+
+
+class FeedsFromOldEnd(Chat):
+    """Crops to what both texts begin with, and feeds what follows where the cache ended before."""
+
+    def choose_fed(self, ids, n):
+        return ids[:, len(self.held) :]
 
 
 class FeedsMessage(Chat):

@@ -16,6 +16,7 @@ from guessing_loops import (
     TextNeverGrows,
     draft_of,
     guess_from,
+    guess_from_the_text,
     guess_the_same,
     guess_with,
 )
@@ -203,6 +204,53 @@ def test_a_text_that_never_grows_for_want_of_the_bonus_token_is_told_so(neox, mo
     verdict = judge(TextNeverGrows, neox)
     assert verdict.cause == "bonus token missing", verdict
     assert "you fed '75' again, which was held already; your loop was stopped" in verdict.headline
+
+
+class FedInsteadOfTheNewest(Guessing):
+    """The guesses alone, each compared with its own row; the wrong ones leave the cache again."""
+
+    def feed(self, text, guesses):
+        self.n_guesses = guesses.shape[1]
+        return guesses if self.n_guesses else text[:, -1:]
+
+    def count(self, fed, best):
+        return int((best == fed).long().cumprod(1).sum()) if self.n_guesses else 0
+
+    def roll_back(self, kept, n_wrong, n_right):
+        kept.crop(-(self.n_guesses - n_right))
+
+
+class FedNothing(FedInsteadOfTheNewest):
+    def feed(self, text, guesses):
+        self.n_guesses = guesses.shape[1]
+        return guesses
+
+
+def look_up(model, text, k):
+    """As `guess_from_the_text`, and no guess for a token that is new."""
+    is_known = bool((text[0, :-1] == text[0, -1]).any())
+    return guess_from_the_text(model, text, k if is_known else 0)
+
+
+@pytest.mark.parametrize("kind", [FedInsteadOfTheNewest, FedNothing])
+def test_guesses_fed_without_the_newest_token_are_named_where_they_were_taken_out_again(neox, kind):
+    prompt = small.prompt(6, seed=1)
+    ids = torch.cat([small.plain_loop(neox, prompt, 4)[:, 5:9], prompt], dim=1)
+    verdict = judge_loop(kind(look_up), neox, uncached_reference(neox, ids, 8))
+    says = "step 1: the newest token, '64', was not fed: you fed '81' at position 10, and the guess"
+    assert verdict.cause == "bonus token missing" and says in verdict.headline, verdict
+    assert verdict.headline.endswith("no token at all") == (kind is FedNothing)
+    assert verdict.advice.startswith("Each pass feeds the newest token first, and the guesses")
+
+
+def test_a_text_that_goes_on_too_far_for_its_guesses_is_told_so(neox):
+    class GoesOn(Guessing):
+        def limit(self, left):
+            return self.k
+
+    verdict = judge(GoesOn, neox, guess_from(compute_reference(neox).ids))
+    assert verdict.cause == "too many tokens" and verdict.advice != ADVICE[verdict.cause], verdict
+    assert "guess no more than are still wanted, or cut the text to n" in verdict.advice
 
 
 def test_positions_after_guesses_are_named_where_they_are_learned_too():

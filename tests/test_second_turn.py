@@ -33,6 +33,7 @@ def write(kind=small.llama):
     edited, first = went_on.clone(), went_on.clone()
     edited[0, 5], first[0, 0] = (edited[0, 5] + 1) % small.VOCAB, (first[0, 0] + 1) % small.VOCAB
     texts = {"went on": went_on, "edited": edited, "first edited": first, "held": text[:, :-1]}
+    texts["edited, no longer"] = edited[:, :9]
     return texts | {"same": text, "shorter": text[:, :7], "another": small.prompt(11, seed=9)}
 
 
@@ -79,6 +80,15 @@ def test_a_turns_last_token_may_be_fed_in_its_own_turn():
     verdict = judge(chats.FeedsLast(), "went on")
     assert verdict.passed and verdict.headline.endswith("second turn: fed 6 of 16 tokens")
     assert verdict.remarks == ("1 row more than needed: the last token doesn't have to be fed",)
+
+
+@pytest.mark.parametrize("text", ["went on", "edited"])
+def test_wrong_guesses_are_told_in_both_turns(text):
+    verdict = judge(chats.GuessesWrong(), text)
+    assert verdict.passed, verdict
+    assert verdict.remarks[0] == "2 rows more than needed: 2 guesses turned out wrong"
+    says = "second turn: 3 rows more than needed: 3 guesses turned out wrong"
+    assert says in verdict.remarks, verdict.remarks
 
 
 def test_less_kept_than_could_be_is_a_remark():
@@ -147,6 +157,8 @@ WRONG = {
     ),
     (chats.LeavesOutLast, "edited"): ("new tokens left out", "the cache held 5 and you fed 10"),
     (chats.FeedsMessage, "went on"): ("new tokens left out", "without the 3 before these, from"),
+    (chats.FeedsFromOldEnd, "edited"): ("new tokens left out", "held 5 and you fed 7 tokens, with"),
+    (chats.FeedsFromOldEnd, "edited, no longer"): ("nothing fed", "of the text's 9 tokens, the k"),
     (chats.FeedsLastTwice, "went on"): ("token fed twice", "already held the first of these, '"),
     (chats.FeedsOther, "went on"): ("prompt not fed as given", "the prompt has"),
     (chats.FeedsWhole, "went on"): ("whole sequence fed", "held 9 and you fed 16: the whole text"),
@@ -172,6 +184,13 @@ def test_each_mistake_has_its_name(loop, text):
 def test_where_all_is_held_the_advice_is_to_crop_one():
     assert "Crop its last token" in judge(chats.FeedsLastOnTop(), "held").advice
     assert "feed only what comes after them" in judge(chats.FeedsWhole(), "edited").advice
+
+
+@pytest.mark.parametrize("text", ["edited", "edited, no longer"])
+def test_who_feeds_from_where_the_cache_ended_before_is_told_where_it_ends_now(text):
+    advice = judge(chats.FeedsFromOldEnd(), text).advice
+    assert advice.startswith("With 5 tokens left after the crop, what's missing begins at 5")
+    assert "between the messages" in judge(chats.LeavesOutLast(), "edited").advice
 
 
 def test_a_mistake_of_the_first_turn_comes_first():

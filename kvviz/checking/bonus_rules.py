@@ -5,6 +5,8 @@ It belongs in the text once, and is fed once, in front of the next guesses.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvviz.checking.causes import Cause
 from kvviz.checking.guess_passes import (
     find_ended,
@@ -158,3 +160,40 @@ def _find_changed(loop, *, is_missing: bool) -> int | None:
         places = reached
     changes = {changed for _, changed in places}
     return min(changes) if changes and None not in changes else None
+
+
+# -- the same, in a loop that took the guesses back ------------------------------------------------
+
+FEED_THE_NEWEST = (
+    "Each pass feeds the newest token first, and the guesses after it: its row is the one that "
+    "tells whether the first guess is right. Without any guess, it's fed alone."
+)
+
+
+def newest_token_not_fed(step: StepEvidence):
+    """The text returned has the newest token, and the first pass after it was chosen was fed what
+    comes after it. The guesses may have been taken out again, and something else fed later."""
+    first = _find_first_try(step)
+    at = first.held
+    if first.n_right or at != first.reach or at < step.loop.reference.n_prompt:
+        return None
+    newest, *after = first.text[at : at + 2] or [None]
+    if step.loop.returned(at) not in (None, newest):
+        return None
+    n, follows = len(first.fed), (i + 1 for i in range(at) if first.text[i] == newest)
+    is_looked_up = any(first.text[i : i + n] == first.fed for i in follows)
+    if n > 1 and (is_looked_up or first.fed[:1] == after):
+        label, came = repr(first.label(newest)), repr(first.label(first.fed[0]))
+        says = f"the newest token, {label}, was not fed: you fed {came} at position {at}, and the "
+        cause = first.cause("bonus token missing", f"{says}guesses come after {label}")
+        return replace(cause, instead=FEED_THE_NEWEST)
+
+
+def _find_first_try(step: StepEvidence) -> StepEvidence:
+    """The first pass after the latest that was right; at most this one."""
+    first = step
+    for earlier in step.before():
+        if earlier.is_right:
+            break
+        first = earlier
+    return first

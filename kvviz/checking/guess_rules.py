@@ -12,6 +12,7 @@ from kvviz.checking.bonus_rules import (
     bonus_token_from_the_wrong_row,
     bonus_token_missing,
     is_of_other_rows,
+    newest_token_not_fed,
 )
 from kvviz.checking.guess_passes import (
     count_accepted,
@@ -192,7 +193,12 @@ def wrong_guess_accepted(step: StepEvidence):
         return step.cause("wrong guess accepted", f"{_guessed(before)}, and the guess was accepted")
 
 
-CACHE_RULES = (bonus_token_missing, bonus_token_fed_twice, cropped_too_many)
+CACHE_RULES = (
+    bonus_token_missing,
+    newest_token_not_fed,
+    bonus_token_fed_twice,
+    cropped_too_many,
+)
 
 CHOICE_RULES = (
     guesses_accepted_unchecked,

@@ -20,6 +20,7 @@ from kvviz.checking.feeding_rules import (
     began_again,
     find_feeding_cause,
 )
+from kvviz.checking.guess_passes import is_guessing
 from kvviz.checking.guess_rules import (
     cropped_too_many_equal_tokens,
     rows_of_wrong_guesses_returned,
@@ -159,6 +160,12 @@ def prompt_missing(loop: LoopEvidence):
         return Cause("prompt missing", "your loop returned the new tokens without the prompt")
 
 
+GUESS_FEWER = (
+    "A pass gives its accepted guesses and one token more. Near the end, guess no more than are "
+    "still wanted, or cut the text to n new tokens."
+)
+
+
 def wrong_number_of_tokens(loop: LoopEvidence):
     """As many as were asked for are right, or as many as it returned."""
     n_new, expected = loop.n_new, loop.reference.n_new
@@ -168,9 +175,9 @@ def wrong_number_of_tokens(loop: LoopEvidence):
         return Cause("wrong result", says)
     if n_new != expected:
         name = "too few tokens" if n_new < expected else "too many tokens"
-        return Cause(
-            name, f"your loop returned {pluralize(n_new, 'new token')}, expected {expected}"
-        )
+        says = f"your loop returned {pluralize(n_new, 'new token')}, expected {expected}"
+        is_past_the_end = n_new > expected and any(map(is_guessing, loop.steps))
+        return Cause(name, says, instead=GUESS_FEWER if is_past_the_end else "")
 
 
 def another_token_returned(loop: LoopEvidence):

@@ -140,7 +140,7 @@ def _explain_extra(loop: LoopEvidence, extra: int) -> str:
 def _sort_rows(loop: LoopEvidence) -> dict[str, int]:
     """How many rows beyond need were wrong guesses, tokens that had been computed, tokens past the
     end of what is needed, and tokens of another text."""
-    needed, computed = _needed(loop), set()
+    needed, computed = _needed(loop) + loop.n_reused, set()
     rows = dict.fromkeys(("wrong", "again", "past", "other"), 0)
     for step in loop.steps:
         follows = step.n_right or loop.reference.n_prompt <= step.held <= step.reach

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvviz.checking.bonus_rules import newest_token_not_fed
 from kvviz.checking.causes import Cause, first_cause
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.words import pluralize
@@ -21,6 +22,14 @@ FEED_THE_LAST = (
 )
 
 
+def _from_the_crop(n: int) -> str:
+    """For who crops, and then feeds from where the cache ended before."""
+    return (
+        f"With {pluralize(n, 'token')} left after the crop, what's missing begins at {n}, and not "
+        "where the cache ended before it: feed ids[:, n:]."
+    )
+
+
 def find_turn_cause(step: StepEvidence) -> Cause | None:
     """What is wrong with a call's first pass over a cache that was kept; None for any other."""
     kept, before = step.loop.kept, [*step.before()]
@@ -30,13 +39,20 @@ def find_turn_cause(step: StepEvidence) -> Cause | None:
 
 
 def nothing_fed(loop):
-    """A pass over no token, and nothing wrong before it."""
-    if getattr(loop.error, "cause", "") != "nothing fed" or loop.culprit:
+    """A pass over no token, and nothing wrong before it that does not lead to it."""
+    if getattr(loop.error, "cause", "") != "nothing fed":
         return None
+    if loop.culprit:  # where it wasn't fed, the pass without any guess has nothing to feed
+        cause = newest_token_not_fed(loop.culprit)
+        return cause and replace(cause, says=f"{cause.says}; later, you fed no token at all")
     kept, says = loop.kept, "your loop called the model with no token"
-    if kept is not None and not loop.run and kept.n_common == len(kept.new):
-        says += f": the cache already held all {pluralize(len(kept.new), 'token')} of the text"
-    return Cause("nothing fed", says)
+    if kept is None or loop.run:
+        return Cause("nothing fed", says)
+    common, tokens = kept.n_common, pluralize(len(kept.new), "token")
+    if common == len(kept.new):
+        return Cause("nothing fed", f"{says}: the cache already held all {tokens} of the text")
+    says += f", and of the text's {tokens}, the kept cache has only the first {common}"
+    return Cause("nothing fed", says, instead=_from_the_crop(common))
 
 
 def kept_cache_not_used(loop):
@@ -109,7 +125,9 @@ def new_tokens_left_out(step: StepEvidence):
         first = f"{step.label(step.text[step.held])!r} at position {step.held}"
         left = f"without {first}" if n == 1 else f"without the {n} before these, from {first} on"
         says = f"the cache held {step.held} and you fed {pluralize(len(step.fed), 'token')}, {left}"
-        return step.cause("new tokens left out", says)
+        cause, before = step.cause("new tokens left out", says), len(step.loop.kept.text)
+        was_cropped = step.held < before <= step.held + n <= before + 1
+        return replace(cause, instead=_from_the_crop(step.held)) if was_cropped else cause
 
 
 def _find_skipped(step: StepEvidence) -> int:

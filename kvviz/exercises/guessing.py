@@ -29,11 +29,11 @@ class _Pass(NamedTuple):
 @with_hints(
     "A pass gives a choice for each row that it was fed. Which row's choice tells you whether the "
     "first guess was right? And the second?",
-    "The choice in front of each guess is best[:, :-1], if best holds the argmax of each row fed. "
-    "Accept guesses up to the first that differs: with a running product, cumprod, for example. If "
-    "n_right are accepted, the text grows by n_right + 1 choices, since the last one comes from "
-    "the model itself, and what leaves the cache are the other guesses. Never guess more than the "
-    "tokens that are left, less one.",
+    "Set each guess beside the choice of the row in front of it, and accept guesses up to the "
+    "first that differs: a running product, cumprod, finds it. cache.crop takes out what must not "
+    "stay. Then count for yourself, on paper, for a pass with two guesses, one of them right: how "
+    "many of the choices join the text, and how many rows leave the cache? What is fed if nothing "
+    "was found? And how many guesses can still be used near the end?",
 )
 def generate_with_guesses(function, model, ids, n: int = 12, k: int = 4):
     """Notebook 14: `generate_with_guesses(model, ids, n, k)` returns the prompt and n new tokens.

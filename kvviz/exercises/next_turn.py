@@ -12,7 +12,7 @@ from kvviz.checking.learner_code import attempt, describe_error, is_unwritten, o
 from kvviz.checking.loop_inputs import check_model, check_prompt, in_float32
 from kvviz.exercises.answers import to_tensor
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, with_hints
-from kvviz.exercises.next_turn_words import describe_pass
+from kvviz.exercises.next_turn_words import describe_pass, describe_start
 from kvviz.exercises.pictures import picture_of_step
 from kvviz.words import pluralize
 
@@ -44,9 +44,9 @@ class Turn:
 @with_hints(
     "Which keys and values of the cache are those of the new text? A token's depend on each token "
     "before it. And what does a pass need at the least?",
-    "Count n, how many tokens both texts begin with, up to the first that differs. Keep n of them, "
-    "but at most all but the new text's last, because one token must be fed. Then "
-    "cache.crop(n - len(held)), and feed ids[:, n:] with the same cache.",
+    "Compare the two texts token by token, from the first on: the keys and values of what both "
+    "begin with can stay, and cache.crop takes the others out. How many are those? Where does what "
+    "the cache doesn't hold begin? And what will you feed if it already holds the whole text?",
 )
 def next_turn(function, model, ids) -> Feedback:
     """Notebook 14: `next_turn(model, cache, held, ids)` makes a kept cache hold a new text.
@@ -82,7 +82,10 @@ def next_turn(function, model, ids) -> Feedback:
             runs.append(run)
     rows = ", ".join(str(sum(run.rows)) for run in runs)
     says = f"{rows} rows for the six texts, no more than needed, and each time the cache holds the "
-    return accept(f"{says}new text and nothing else", picture_of_step(runs[1][0]))
+    says += "new text and nothing else"
+    if (passes := sum(map(len, runs))) > len(runs):
+        says += f". But it took {passes} passes, where one for each text would do"
+    return accept(says, picture_of_step(runs[1][0]))
 
 
 def _check_layers(cache, model):
@@ -127,7 +130,7 @@ def _judge(function, model, turn: Turn):
     with record(model, keep=("logits",)) as run:
         called = attempt(function, model, cache, [*turn.held], given, seconds=SECONDS)
     if called.error is not None:
-        return run, _describe_error(called.error, turn, run)
+        return run, _describe_error(called.error, turn, run, cache.get_seq_length())
     if not run:
         nothing = called.result is None or called.result is Ellipsis
         return run, NOT_DONE if nothing else "your function never called the model"
@@ -137,10 +140,18 @@ def _judge(function, model, turn: Turn):
     return run, problem or _compare_result(called.result, right.logits[0, -1])
 
 
-def _describe_error(error, turn: Turn, run) -> str:
+def _describe_error(error, turn: Turn, run, held: int) -> str:
+    """What was raised, with `held` tokens in the cache."""
     if isinstance(error, NotImplementedError) and not run:
         return NOT_DONE
-    if getattr(error, "cause", "") == "nothing fed":
+    is_empty = getattr(error, "cause", "") == "nothing fed"
+    if is_empty and held < len(turn.new):
+        says = f"you fed no token, and the new text has {len(turn.new)}"
+        is_cropped = held < len(turn.held)
+        return f"{says}. {describe_start(held)}" if is_cropped else f"{says}: feed what's missing"
+    if is_empty and held > turn.n_common:
+        return f"you fed no token, and the cache still held {held}: crop it first"
+    if is_empty:
         return (
             f"you fed no token. The cache already held all {len(turn.new)}, but without a pass "
             "there are no logits: keep one token fewer, and feed it again"

@@ -7,6 +7,11 @@ from kvviz.words import pluralize
 MIND_ZERO = ". Nothing had to be cropped here; mind that x[:-0] is empty"
 
 
+def describe_start(held: int) -> str:
+    """Where the tokens to be fed begin, for a function that took the length of the old text."""
+    return f"After the crop, the cache held {held}: what's missing begins there, not at len(held)"
+
+
 def describe_pass(run, turn) -> str | None:
     """What is wrong with what the first pass found in the cache, and with what was fed; or None."""
     held, fed = run[0].held_before, [token for step in run for token in step.token_ids[0].tolist()]
@@ -37,7 +42,7 @@ def _describe_restart(turn) -> str:
     says = f"you started again: {pluralize(len(turn.new), 'row')} were computed, and {needed} "
     says += f"{'was' if needed == 1 else 'were'} needed"
     if turn.n_kept == len(turn.held):
-        return says + MIND_ZERO
+        return f"{says}. The cache you were given holds what's missing here: pass it on"
     return f"{says}. Keep what both texts begin with"
 
 
