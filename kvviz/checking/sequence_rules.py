@@ -7,8 +7,8 @@ from dataclasses import replace
 from kvviz.checking.step_evidence import StepEvidence
 
 SELECT = (
-    "Each sequence of a batch has columns of its own in the cache. Keep those of the sequence whose "
-    "tokens you return: cache.batch_select_indices(torch.tensor([best]))."
+    "Each sequence of a batch has columns of its own in the cache. Keep those of the sequence "
+    "whose tokens you return: cache.batch_select_indices(torch.tensor([best]))."
 )
 
 
