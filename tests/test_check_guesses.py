@@ -232,7 +232,8 @@ def test_the_wrong_draft_of_a_batch_is_named_or_not_recognised(name, start):
     assert "from sequence 0 of step" in verdict.headline
     assert "as sequence 1 had guessed" in verdict.headline
     assert "batch_select_indices" in verdict.advice
-    assert "column" in verdict.picture.sentence and "expected" in verdict.picture.sentence
+    sentence = verdict.picture.sentence
+    assert sentence.startswith(f"yours: step {verdict.step}, ") and " holds '" in sentence
     verdict = judge(spoiled.WorseDraftsTokens, model, seed=start)
     assert verdict.cause in ("another token fed", "another token returned", "not greedy"), verdict
 
