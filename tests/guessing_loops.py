@@ -261,9 +261,44 @@ class PastRecorded(Guessing):
         return kept
 
 
+class DraftsInABatch(Guessing):
+    """Two drafts in one pass, a sequence for each; the cache of the better one is selected."""
+
+    n_drafts = 2
+
+    def feed(self, text, guesses):
+        drafts = guesses.repeat(self.n_drafts, 1)
+        for draft, at in zip(drafts, (1, None, 0), strict=False):  # which of them is spoiled
+            if at is not None:
+                draft[at : at + 1] = (draft[at : at + 1] + 1) % 90
+        return torch.cat([text[:, -1:].repeat(self.n_drafts, 1), drafts], dim=1)
+
+    def call(self, model, fed, kept):
+        kept.batch_repeat_interleave(self.n_drafts)
+        return model(fed, cache=kept)
+
+    def count(self, fed, best):
+        right = (best[:, :-1] == fed[:, 1:]).long().cumprod(1).sum(1).tolist()
+        self.better = right.index(max(right))
+        self.worse = right.index(min(right))
+        return max(right)
+
+    def extend(self, text, fed, best, n_right):
+        return super().extend(text, fed, best[self.better :][:1], n_right)
+
+    def roll_back(self, kept, n_wrong, n_right):
+        kept.batch_select_indices(torch.tensor([self.better]))
+        kept.crop(-n_wrong)
+
+
+class ThreeDraftsInABatch(DraftsInABatch):
+    n_drafts = 3
+
+
 RIGHT = [Guessing, VaryingK, DoublingK, OldCacheWhereWrong, SlicedIntoANewCache]
 RIGHT += [OneTooManyFedAgain, PastTheEnd, TwoBranches, GuessesBehindThePrompt, InAStaticCache]
 RIGHT += [PositionsByHand, LastRightOneRejected, PastRecorded]
+RIGHT += [DraftsInABatch, ThreeDraftsInABatch]
 
 # -- wrong -----------------------------------------------------------------------------------------
 
@@ -528,6 +563,21 @@ class OneLayerCropped(Guessing):
         layer = kept.layers[-1]
         end = layer.keys.shape[2] - n_wrong
         layer.keys, layer.values = layer.keys[:, :, :end], layer.values[:, :, :end]
+
+
+class WorseDraftsCache(DraftsInABatch):
+    """The tokens of the better draft, and the cache of the other one."""
+
+    def roll_back(self, kept, n_wrong, n_right):
+        self.better = self.worse
+        super().roll_back(kept, n_wrong, n_right)
+
+
+class WorseDraftsTokens(DraftsInABatch):
+    """The cache of the better draft, and the tokens chosen after the other one."""
+
+    def extend(self, text, fed, best, n_right):
+        return Guessing.extend(self, text, fed, best[self.worse :][:1], n_right)
 
 
 WRONG = {

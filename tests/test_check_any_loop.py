@@ -110,6 +110,20 @@ def test_logits_that_were_not_seen_are_said_to_be(llama):
     assert verdict.findings[1].passed is None and "not seen" in verdict.findings[1].says
 
 
+def test_hidden_states_are_compared_where_logits_are_not_seen():
+    """Wrong by less than changes a token, behind all keys and values."""
+    model = build(small.llama)
+
+    def loop(model, ids, n):
+        move = model.base_model.norm.register_forward_hook(lambda *call: 1.0005 * call[-1])
+        try:
+            return unusual_loops.body_and_weight(model, ids, n)
+        finally:
+            move.remove()
+
+    assert not judge(run_without_grad(loop), model, small.prompt(6)).passed
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_model_in_16_bits_is_judged_in_32_and_put_back(dtype):
     model = build(small.llama, dtype)

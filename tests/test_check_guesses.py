@@ -24,6 +24,8 @@ from guessing_loops import (
 from kvviz.checking import loop as checking
 from kvviz.checking.causes import ADVICE
 from kvviz.checking.loop import judge_loop, uncached_reference
+from kvviz.checking.loop_watch import Watch
+from kvviz.recording.recorder import record
 
 N = 16  # new tokens
 KINDS = {"gpt_neox": small.gpt_neox, "gpt2": small.gpt2, "llama": small.llama}
@@ -152,6 +154,35 @@ def test_copies_with_more_and_more_guesses_are_not_taken_for_a_text_fed_again(ne
     assert verdict.passed and "15 tokens were fed again" in verdict.remarks[0], verdict
 
 
+def test_a_loop_may_go_on_with_any_sequence_of_a_batch(neox):
+    """Whatever was right in a batch of drafts, the wrong guesses are those of the best of them."""
+    verdict = judge(guessing_loops.DraftsInABatch, neox)
+    spent, saved, counted = remarks(verdict)
+    assert spent == "12 rows more than needed: 12 guesses turned out wrong"
+    assert saved == "9 passes of the model for 16 new tokens: 7 passes saved"
+    assert counted.startswith("up to 2 sequences in a pass: rows are counted in the one")
+    assert "of each batch the sequence that is right furthest" in verdict.picture.sentence
+
+
+@pytest.mark.parametrize("head", [lambda x: x[:, -1], lambda x: x[1, -1:]], ids=["last", "one"])
+def test_the_logits_of_each_sequence_are_seen_however_the_head_is_called(neox, head):
+    """As one row of each sequence, or as those of another sequence than the first."""
+    ids = torch.cat([small.prompt(6, seed=5), compute_reference(neox).ids[:, :6]])
+    with record(neox, keep=()) as run, (watch := Watch(run)).attached(neox):
+        body = neox.base_model(ids, use_cache=False)
+        scores = neox.get_output_embeddings()(head(body[0]))
+    seen = watch.rows_of(0, 6, sequence=1)
+    assert [*seen] == [5] and torch.equal(seen[5], scores[-1])
+
+
+def test_the_logits_kept_of_a_large_batch_have_a_bound(neox):
+    ids = small.prompt(6).repeat(4, 1)
+    with record(neox, keep=()) as run, (watch := Watch(run, room=700)).attached(neox):
+        vocabulary = neox(ids, use_cache=False).logits.shape[-1]
+    seen = [len(watch.rows_of(0, 6, sequence)) for sequence in range(4)]
+    assert 600 <= 6 * vocabulary <= 700 and seen == [6, 6, 0, 0]
+
+
 # -- wrong loops have names ------------------------------------------------------------------------
 
 
@@ -192,6 +223,21 @@ def test_a_guess_compared_with_its_own_row_is_named_where_that_accepts_too_many(
     verdict = judge(OwnRowCompared, build(KINDS[name]))
     assert verdict.cause == "guess compared with the wrong row", verdict
     assert "It was compared with the choice of its own row" in verdict.headline
+
+
+@pytest.mark.parametrize(("name", "start"), [("gpt_neox", 0), ("gpt2", 1)])
+def test_the_wrong_draft_of_a_batch_is_named_or_not_recognised(name, start):
+    """Its cache, by the columns that went on; its tokens, by what was fed or returned instead."""
+    model, spoiled = build(KINDS[name]), guessing_loops
+    verdict = judge(spoiled.WorseDraftsCache, model, seed=start)
+    assert verdict.cause == "wrong guess kept", verdict
+    assert "from sequence 0 of step" in verdict.headline
+    assert "as sequence 1 had guessed" in verdict.headline
+    assert "batch_select_indices" in verdict.advice
+    sentence = verdict.picture.sentence
+    assert sentence.startswith(f"yours: step {verdict.step}, ") and " holds '" in sentence
+    verdict = judge(spoiled.WorseDraftsTokens, model, seed=start)
+    assert verdict.cause in ("another token fed", "another token returned", "not greedy"), verdict
 
 
 def test_a_guess_compared_with_its_own_row_that_accepts_too_few_is_right_and_wasteful(neox):

@@ -98,6 +98,20 @@ def same_prompt_twice_in_a_batch(model, ids, n):
     return _decode(model, ids.repeat(2, 1), n)[:1]
 
 
+def two_texts_that_change_places(model, ids, n):
+    """A batch of the greedy text and another one; in each step its sequences are reordered."""
+    cache, feed, at = _new(model), ids.repeat(2, 1), 0
+    for _ in range(n):
+        first, second = model(feed, cache=cache).logits[:, -1:].topk(2).indices.unbind(-1)
+        choices = first if at == 0 else first.flip(0)  # the greedy text's in front
+        ids = torch.cat([ids, choices[:1]], dim=1)
+        others = second if at == 0 else second.flip(0)
+        feed, at = torch.cat([choices[:1], others[1:]]), 1 - at
+        feed = feed if at == 0 else feed.flip(0)
+        cache.batch_select_indices(torch.tensor([1, 0]))
+    return ids
+
+
 # -- more rows, or fewer passes, than the plain cached loop --------------------------------------
 
 
@@ -191,6 +205,7 @@ RIGHT = [plain_tuples, body_and_head, body_and_weight, forward_called, embedding
 RIGHT += [one_row_of_logits, copied_model, same_prompt_twice_in_a_batch, cropped_and_fed_again]
 RIGHT += [two_caches, second_best_tried, second_best_tried_on_a_copy, guesses_at_random]
 RIGHT += [guesses_from_the_text, prompt_lookup, assisted_by_itself, warmed_up]
+RIGHT += [two_texts_that_change_places]
 
 # -- wrong ---------------------------------------------------------------------------------------
 

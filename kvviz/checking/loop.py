@@ -55,7 +55,7 @@ def check(loop, model, ids, n_new: int, *, then=None, tokenizer=None) -> Verdict
     Args:
         loop: takes ids (1, p) and returns the prompt and n new tokens, (1, p + n), as a tensor, an
             array or a list, also without the first axis. It may stop early at an end-of-text token,
-            feed tokens in chunks, guess and crop, or copy caches.
+            feed tokens in chunks, guess and crop, check several drafts in a batch, or copy caches.
         model: any causal decoder of transformers that `record` takes, in eval mode.
         ids: (1, p) token ids.
         n_new: new tokens, at least 3, so that two decode steps can be compared.

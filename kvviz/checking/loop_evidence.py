@@ -13,6 +13,7 @@ from kvviz.checking.kept import Kept
 from kvviz.checking.learner_code import to_tensor
 from kvviz.checking.loop_inputs import WHOLE_NUMBERS
 from kvviz.checking.loop_watch import Watch
+from kvviz.checking.sequences import choose_sequence, cut_sequence
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.recording.run import Run
 
@@ -25,7 +26,6 @@ class LoopEvidence:
         watch: the logits of all rows, and the tokens of embeddings.
         prompt_changed: whether the tensor with the prompt was written to.
         drew_numbers: whether random numbers were drawn while it ran.
-        hidden: last hidden states of the right text, (p + n - 1, width).
         kept: what the cache held from the call before, if it should go on from there.
     """
 
@@ -36,7 +36,6 @@ class LoopEvidence:
     error: BaseException | None = None
     prompt_changed: bool = False
     drew_numbers: bool = False
-    hidden: Tensor | None = None
     kept: Kept | None = None
 
     @property
@@ -70,11 +69,27 @@ class LoopEvidence:
     def steps(self) -> list[StepEvidence]:
         """Each step, with the number of tokens of the right text that were computed before it."""
         steps, reach = [], self.kept.n_reusable if self.kept else 0
-        for step in self.run:
-            steps.append(StepEvidence(self, step, reach))
+        for index in range(len(self.run)):
+            steps.append(choose_sequence(self._read_sequences(index, reach)))
             if steps[-1].is_right:
                 reach = max(reach, steps[-1].right_end)
         return steps
+
+    def _read_sequences(self, index: int, reach: int) -> list[StepEvidence]:
+        step = self.run[index]
+        numbers = range(step.token_ids.shape[0])
+        return [StepEvidence(self, cut_sequence(step, each), reach, each) for each in numbers]
+
+    def find_writer(self, step: StepEvidence, column: int) -> StepEvidence | None:
+        """The pass, and of its batch the sequence, that wrote a column which this step held; None
+        if the recording doesn't tell."""
+        at = step.index, step.sequence
+        while at is not None and column < self.run[at[0]].held_before:
+            at = self.run[at[0]].lineage.parents[at[1]]
+        if at is None or at[0] == step.index:
+            return None
+        index, sequence = at
+        return self._read_sequences(index, self.steps[index].reach)[sequence]
 
     @cached_property
     def right_steps(self) -> list[StepEvidence]:

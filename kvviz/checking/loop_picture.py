@@ -26,8 +26,13 @@ def find_loop_picture(loop: LoopEvidence, verdict: Verdict) -> Mistake | Strip |
     if not verdict.passed and (step := _find_step(loop, verdict)):
         if found := _compare(loop, step, verdict):
             return found
-    cuts = [{n: partial(see_step, step, n) for n in step.layers} for step in loop.run]
+    cuts = [_cut_layers(loop, each) for each in loop.steps]
     return keep_strip(cuts, loop.run.rows)
+
+
+def _cut_layers(loop: LoopEvidence, step: StepEvidence) -> dict:
+    whole = loop.run[step.index]
+    return {n: partial(see_step, whole, n, step.sequence) for n in whole.layers}
 
 
 def _find_step(loop: LoopEvidence, verdict: Verdict) -> StepEvidence | None:
@@ -35,7 +40,8 @@ def _find_step(loop: LoopEvidence, verdict: Verdict) -> StepEvidence | None:
     stayed in the cache, the one that found them there."""
     if verdict.step is not None:
         step = loop.steps[verdict.step]
-        return find_holder(step) or step if verdict.cause in KEPT else step
+        found_it = step.entries.trouble or verdict.cause not in KEPT
+        return step if found_it else find_holder(step) or step
     if verdict.cause == "most fed again":
         again = [step for step in loop.steps if step.held and step.held < step.reach]
         return again[-1] if again else None
@@ -53,7 +59,7 @@ def _compare(loop: LoopEvidence, step: StepEvidence, verdict: Verdict) -> Mistak
         layers = (verdict.layer, *layers)
     pairs = (
         (
-            see_step(step.step, layer).cut(n_shown),
+            see_step(loop.run[step.index], layer, step.sequence).cut(n_shown),
             see_right(loop.reference.whole, layer, rows, step.index, loop.run.label),
         )
         for layer in layers

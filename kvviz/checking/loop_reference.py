@@ -36,7 +36,8 @@ def uncached_reference(model, ids, n_new: int) -> Reference:
         kind = next(model.parameters()).dtype
     precision = torch.finfo(kind).eps / torch.finfo(torch.float32).eps
     gate, seconds = GATE * max(1.0, precision), time.monotonic() - start
-    return Reference(ids, p, logits, run[0], gate, watch.hidden.get(0), seconds)
+    hidden = watch.hidden[0][0] if watch.hidden else None
+    return Reference(ids, p, logits, run[0], gate, hidden, seconds)
 
 
 def second_prompt(model, reference: Reference):

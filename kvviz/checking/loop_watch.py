@@ -16,6 +16,8 @@ from torch import Tensor
 
 from kvviz.checking.watchdog import TimeLimitReached
 
+MAX_OTHERS = 2**26  # numbers, 256 MiB
+
 
 @dataclass
 class Watch:
@@ -24,17 +26,21 @@ class Watch:
     Attributes:
         run: the recording that is being made of the same calls.
         max_calls: after more calls of the model, TimeLimitReached is raised.
-        logits: step -> pairs of rows of that step and their logits, (rows,) and (rows, vocabulary).
-        hidden: step -> last hidden states of sequence 0, (fed, width).
-        token_ids: step -> tokens of sequence 0 whose embeddings were fed; -1 for no token's.
+        logits: (step, sequence) -> pairs of rows of it and their logits, (rows,) and (rows,
+            vocabulary). Of sequences after the first, only as many as `room` allows.
+        hidden: step -> last hidden states, (B, fed, width).
+        token_ids: step -> for each sequence, the tokens whose embeddings were fed; -1 for no
+            token's.
+        room: numbers that may still be kept of the logits of sequences after the first.
         calls, calls_by_library: how often the model ran, and how often `generate` ran it.
     """
 
     run: object
     max_calls: int | None = None
-    logits: dict[int, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    logits: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
     hidden: dict[int, Tensor] = field(default_factory=dict)
-    token_ids: dict[int, list[int]] = field(default_factory=dict)
+    token_ids: dict[int, list[list[int]]] = field(default_factory=dict)
+    room: int = MAX_OTHERS
     calls: int = 0
     calls_by_library: int = 0
     is_inside: bool = False  # of a call of the whole model
@@ -60,10 +66,10 @@ class Watch:
             for handle in handles:
                 handle.remove()
 
-    def rows_of(self, step: int, fed: int) -> dict[int, Tensor]:
+    def rows_of(self, step: int, fed: int, sequence: int = 0) -> dict[int, Tensor]:
         """The logits of each row that was seen: row, from 0, -> (vocabulary,)."""
         seen = {}
-        for rows, logits in self.logits.get(step, ()):
+        for rows, logits in self.logits.get((step, sequence), ()):
             seen |= {int(row): values for row, values in zip(rows, logits, strict=True)}
         return {row: seen[row] for row in sorted(seen) if row < fed}
 
@@ -86,7 +92,7 @@ class Watch:
         self.calls += 1
         self.calls_by_library += _is_called_by_library()
         if (embeds := kwargs.get("inputs_embeds")) is not None:
-            self.token_ids[len(self.run)] = self._find_tokens(embeds[0].detach())
+            self.token_ids[len(self.run)] = self._find_tokens(embeds.detach())
 
     @property
     def is_of_library(self) -> bool:
@@ -96,31 +102,53 @@ class Watch:
     def _find_tokens(self, embeds):
         with torch.no_grad():
             every = self.embed(torch.arange(self.embed.weight.shape[0], device=embeds.device))
-        equal = [(every == row).all(-1).nonzero()[:1, 0].tolist() for row in embeds]
-        return [found[0] if found else -1 for found in equal]
+
+        def find(row):
+            return next(iter((every == row).all(-1).nonzero()[:1, 0].tolist()), -1)
+
+        return [[find(row) for row in sequence] for sequence in embeds]
 
     def _end_base(self, module, args, output):
         hidden = output[0] if isinstance(output, tuple) else output.last_hidden_state
-        self.hidden[self._step] = hidden[0].detach().to("cpu", torch.float32, copy=True)
+        self.hidden[self._step] = hidden.detach().to("cpu", torch.float32, copy=True)
 
     def _end_head(self, module, args, output):
         if not self.hidden:
             return
         given = args[0].detach().to("cpu", torch.float32)
-        given = (given[0] if given.ndim == 3 else given).reshape(-1, given.shape[-1])
-        logits = output.detach().reshape(-1, output.shape[-1])[: len(given)]
+        blocks = given if given.ndim == 3 else given.reshape(1, -1, given.shape[-1])
+        logits = output.detach().reshape(*blocks.shape[:2], output.shape[-1])
+        for number, block in enumerate(blocks):
+            if found := self._find_block(block, number):
+                self._keep(*found, logits[number])
+            elif given.ndim == 2:  # one row of each sequence
+                for i, row in enumerate(block[:, None]):
+                    if found := self._find_block(row, i):
+                        self._keep(*found, logits[number, i : i + 1])
+
+    def _keep(self, step: int, sequence: int, rows: Tensor, logits: Tensor):
+        if sequence:
+            self.room -= logits.numel()
+        if not sequence or self.room >= 0:
+            logits = logits.to("cpu", torch.float32, copy=True)
+            self.logits.setdefault((step, sequence), []).append((rows, logits))
+
+    def _find_block(self, given: Tensor, number: int) -> tuple[int, int, Tensor] | None:
+        """The step and sequence whose rows the head was given, and which; the sequence of the same
+        number if it fits. None if they are others."""
         for step in sorted(self.hidden, reverse=True):
-            rows = self._find_rows(given, self.hidden[step])
-            if rows is None and self.is_inside and step == self._step:
-                fed = len(self.hidden[step])
-                rows = torch.arange(fed)[-len(given) :] if len(given) <= fed else None
-            if rows is not None:
-                logits = logits.to("cpu", torch.float32, copy=True)
-                self.logits.setdefault(step, []).append((rows, logits))
-                return
+            hidden = self.hidden[step]
+            for sequence in sorted(range(len(hidden)), key=lambda each: each != number):
+                rows = self._find_rows(given, hidden[sequence])
+                if rows is not None:
+                    return step, sequence, rows
+            fed, is_own = hidden.shape[1], self.is_inside and step == self._step
+            if is_own and number < len(hidden) and len(given) <= fed:
+                return step, number, torch.arange(fed)[-len(given) :]
+        return None
 
     def _find_rows(self, given, hidden):
-        """Which rows of a step's hidden states the head was given; None if others."""
+        """Which rows of a sequence's hidden states the head was given; None if others."""
         if given.shape[-1] != hidden.shape[-1] or len(given) > len(hidden):
             return None
         if len(given) == len(hidden) and torch.equal(given, hidden):

@@ -117,7 +117,7 @@ def list_remarks(loop: LoopEvidence) -> tuple[str, ...]:
     elif any(map(is_guessing, loop.right_steps)):
         more = f"{-saved} more than without guesses" if saved else "no pass saved"
         remarks.append(f"{of_model}: {more}")
-    return (*remarks, *_describe_repetition(loop))
+    return (*remarks, *_describe_batches(loop), *_describe_repetition(loop))
 
 
 def _explain_extra(loop: LoopEvidence, extra: int) -> str:
@@ -153,6 +153,13 @@ def _sort_rows(loop: LoopEvidence) -> dict[str, int]:
             else:
                 rows["past" if position >= needed else "wrong" if follows else "other"] += 1
     return rows
+
+
+def _describe_batches(loop: LoopEvidence) -> tuple[str, ...]:
+    """That rows are those of one sequence, where a pass computed several."""
+    most = max(step.token_ids.shape[0] for step in loop.run)
+    says = f"up to {most} sequences in a pass: rows are counted in the one that is right furthest"
+    return (says,) if most > 1 else ()
 
 
 def _describe_repetition(loop: LoopEvidence) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
-"""The rules for a step that was fed the right tokens at positions that are not theirs."""
+"""The rules for a step that was fed the right tokens: at positions that are not theirs, or, in the
+last rule, after another sequence's past."""
 
 from __future__ import annotations
 
 from kvviz.checking.guess_passes import find_guessing
+from kvviz.checking.sequence_rules import another_sequence_kept
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.words import pluralize
 
@@ -77,4 +79,9 @@ def _constant_shift(step: StepEvidence) -> int:
     return max(0, *shifts) if is_whole else 0
 
 
-POSITION_RULES = (positions_not_taken_back, positions_taken_back_too_far, wrong_position)
+POSITION_RULES = (
+    positions_not_taken_back,
+    positions_taken_back_too_far,
+    wrong_position,
+    another_sequence_kept,
+)

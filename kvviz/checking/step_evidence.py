@@ -1,7 +1,7 @@
 """One step of a loop beside the right text.
 
 It is judged by what the cache held and by what was fed after it, never by how the loop got there:
-a cache may be copied, cropped and filled again. Only sequence 0 is read.
+a cache may be copied, cropped and filled again. Of a batch one sequence is read; see `sequences`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class Loop(Protocol):
     reference: Reference
     run: Run
     watch: Watch
-    hidden: Tensor | None
     drew_numbers: bool
     kept: Kept | None
     steps: list[StepEvidence]
@@ -37,18 +36,23 @@ class Loop(Protocol):
 
     def returned(self, position: int) -> int | None: ...
 
+    def find_writer(self, step: StepEvidence, column: int) -> StepEvidence | None: ...
+
 
 @dataclass(frozen=True)
 class StepEvidence:
     """One step of a loop beside the right text.
 
     Attributes:
+        step: with the one sequence that is read.
         reach: tokens of the right text that the steps before it had computed, with the right past.
+        sequence: its number in the batch.
     """
 
     loop: Loop
     step: Step
     reach: int
+    sequence: int = 0
 
     @property
     def index(self) -> int:
@@ -66,7 +70,8 @@ class StepEvidence:
     @cached_property
     def fed(self) -> list[int]:
         ids = self.step.token_ids[0].tolist()
-        return ids if ids[0] >= 0 else self.loop.watch.token_ids.get(self.index, ids)
+        found = self.loop.watch.token_ids.get(self.index)
+        return ids if ids[0] >= 0 or found is None else found[self.sequence]
 
     @property
     def end(self) -> int:
@@ -128,9 +133,10 @@ class StepEvidence:
 
     @property
     def _hidden_differs(self) -> bool:
-        ours, right = self.loop.watch.hidden.get(self.index), self.loop.hidden
-        if self.logits.count or ours is None or right is None or len(ours) < self.n_right:
+        every, right = self.loop.watch.hidden.get(self.index), self.loop.reference.hidden
+        if self.logits.count or every is None or right is None or every.shape[1] < self.n_right:
             return False
+        ours = every[self.sequence]
         end = min(self.right_end, len(right))
         gap = (ours[: end - self.held] - right[self.held : end]).abs().max() / right.abs().max()
         return not gap <= self.loop.reference.gate
@@ -164,7 +170,7 @@ class StepEvidence:
     @cached_property
     def rows(self) -> dict[int, Tensor]:
         """The logits of each row that was seen, by row from 0."""
-        return self.loop.watch.rows_of(self.index, len(self.fed))
+        return self.loop.watch.rows_of(self.index, len(self.fed), self.sequence)
 
     @cached_property
     def logits(self) -> Comparison:

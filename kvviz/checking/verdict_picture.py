@@ -86,6 +86,8 @@ class Strip:
         if len(squares) == len(self.rows):
             which = "the step" if len(squares) == 1 else f"all {len(squares)} steps"
         where = f"layer {last.layer}, head {head}"
+        if any(square.n_sequences > 1 for square in squares):
+            where += ", of each batch the sequence that is right furthest"
         sentence = f"your run, {where}, {which}: rows computed {rows}; columns {columns}"
         return draw_strip(squares, sentence)
 
