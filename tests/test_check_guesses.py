@@ -202,6 +202,7 @@ def test_a_wrong_loop_that_guesses_is_named(verdicts, kind):
 
 
 NAMES = {kind: {cause} for kind, (cause, _) in WRONG.items()}
+NAMES[guessing_loops.AllRightOnesCounted] |= {"cropped too few"}  # where tokens can't tell
 NAMES[guessing_loops.CroppedTwice] |= {"cache went back"}  # or an older cache was passed on
 NAMES[guessing_loops.BonusFedAlone] |= {"token fed twice"}  # where the text repeats it anyway
 NAMES[guessing_loops.GuessesFedAlone] |= {"another token fed"}  # a wrong guess in front

@@ -141,7 +141,10 @@ def _find_changed(loop, *, is_missing: bool) -> int | None:
     has twice; None if that alone does not explain what was returned.
 
     A token that repeats the one before it may be the other one's second copy, so it doesn't count.
+    Of several drafts in a batch, another than the accepted one may have been returned.
     """
+    if any(step.token_ids.shape[0] > 1 for step in loop.run):
+        return None
     right, bonus = loop.reference.ids[0].tolist(), _find_bonus(loop)
     places = {(0, None)}  # (how far into the right text, the first position that was changed)
     for token in loop.out[0].tolist() if bonus else ():

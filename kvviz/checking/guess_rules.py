@@ -118,8 +118,8 @@ def guess_compared_with_the_wrong_row(step: StepEvidence):
 
 
 def guesses_counted_past_a_wrong_one(step: StepEvidence):
-    """In each pass as many were kept as agree anywhere with the row before, and the next pass begins
-    with what the row so far on chose; here that's more than are right."""
+    """In each pass as many stayed as agree anywhere with the row before, and the next begins with
+    what the row so far on chose; here that's more than are right."""
     n, right = count_matches(step), step.n_right - 1
     if not _has_wrong_guess(step) or n <= right or not _are_all_matches_counted(step):
         return None

@@ -15,6 +15,7 @@ import time
 from kvviz.words import pluralize
 
 _AGAIN = 0.1  # seconds until code that swallowed the exception is stopped once more
+_OWN_FILES = (__file__, contextlib.__file__)
 
 
 class TimeLimitReached(BaseException):  # no Exception: `except Exception` must not swallow it
@@ -40,6 +41,8 @@ def _limit_by_signal(seconds):
     outside, alarms = sys._getframe(), []
 
     def stop(signum, frame):
+        if frame.f_code.co_filename in _OWN_FILES:
+            return  # the block is being left, and what's left of that must run; else it comes again
         alarms.append(signum)
         if len(alarms) > 1:  # something swallows the exception: raise it at the next line as well
             _raise_at_each_line(frame, outside, error)
