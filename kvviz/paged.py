@@ -14,9 +14,11 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from kvviz.arguments import check_whole
-from kvviz.forge import KVCache, KVEntry
+from kvviz.arguments import check_whole, describe
+from kvviz.forge import KVCache, KVEntry, check_entry
 from kvviz.words import pluralize
+
+MOST = 10_000_000  # pages
 
 
 class PagePool:
@@ -27,11 +29,14 @@ class PagePool:
     >>> pool = PagePool(n_pages=4, page_size=16)
     >>> pool.take(2), pool.owners, pool.free
     ([0, 1], [1, 1, 0, 0], [2, 3])
+
+    Raises:
+        ValueError: no number of pages or tokens; in the methods, a page that the pool doesn't have.
     """
 
     def __init__(self, n_pages: int = 64, page_size: int = 16):
         self.page_size = check_whole("page_size", page_size, least=1)
-        self.owners = [0] * check_whole("n_pages", n_pages, least=1)
+        self.owners = [0] * check_whole("n_pages", n_pages, least=1, most=MOST)
         self.pages: Tensor | None = None
 
     @property
@@ -47,12 +52,14 @@ class PagePool:
         """Give out the first `n` free pages, each to one owner.
 
         Raises:
+            ValueError: `n` isn't a whole number of at least 0.
             RuntimeError: fewer are free; none is given out then.
 
         >>> PagePool(n_pages=2).take(3)
         Traceback (most recent call last):
         RuntimeError: no room: this takes 3 more pages, and 2 of 2 are free
         """
+        n = check_whole("n", n, least=0)
         if n > len(free := self.free):
             has = f"{len(free)} of {len(self.owners)} {'is' if len(free) == 1 else 'are'} free"
             raise RuntimeError(f"no room: this takes {pluralize(n, 'more page')}, and {has}")
@@ -68,7 +75,7 @@ class PagePool:
         >>> pool.owners
         [2]
         """
-        self.owners[page] += 1
+        self.owners[self._check_page(page)] += 1
 
     def give_back(self, page: int) -> None:
         """Count one owner less; without any, the page is free, whatever is still written there.
@@ -78,19 +85,28 @@ class PagePool:
         >>> pool.free
         [0]
         """
-        self.owners[page] -= 1
+        self.owners[self._check_page(page)] -= 1
+
+    def _check_page(self, page) -> int:
+        return check_whole("page", page, least=0, most=len(self.owners) - 1)
 
     def fit(self, n_layers: int, columns: Tensor) -> None:
         """Make the pages, as wide as these columns (2, B, G, tokens, D); or see that they fit.
 
         Raises:
-            ValueError: the pages that caches hold are of another size or dtype.
+            TypeError: `columns` isn't a tensor of five axes.
+            ValueError: no number of layers, or the pages that caches hold are of another size or
+                dtype.
 
         >>> pool = PagePool(n_pages=8, page_size=16)
         >>> pool.fit(4, torch.zeros(2, 1, 3, 5, 64))
         >>> pool.pages.shape
         torch.Size([8, 4, 2, 1, 3, 16, 64])
         """
+        if not isinstance(columns, Tensor) or columns.ndim != 5:
+            expected = "a tensor (2, B, G, tokens, D)"
+            raise TypeError(f"columns: expected {expected}, but got {describe(columns)}")
+        n_layers = check_whole("n_layers", n_layers, least=1)
         *sides, _, width = columns.shape
         shape = (len(self.owners), n_layers, *sides, self.page_size, width)
         kind = shape, columns.dtype
@@ -116,14 +132,21 @@ class PagedKVCache(KVCache):
     >>> logits = kv.Forge.small()(ids, cache)
     >>> cache, cache.table
     (PagedKVCache(4), 6 tokens held in 2 pages of 4, [0, 1])
+
+    Raises:
+        TypeError: `pool` isn't a `PagePool`.
+        ValueError: no number of layers, tokens or pages; in the methods, a layer or a position that
+            the cache doesn't have.
     """
 
     def __init__(
         self, n_layers: int, page_size: int = 16, n_pages: int = 64, pool: PagePool | None = None
     ):
+        if not isinstance(pool, PagePool | None):
+            raise TypeError(f"pool: expected a PagePool, but got {describe(pool)}")
         self.pool = PagePool(n_pages, page_size) if pool is None else pool
         self.table: list[int] = []  # page numbers, in the order of the text
-        self._fill = [0] * n_layers  # tokens that each layer holds
+        self._fill = [0] * check_whole("n_layers", n_layers, 1, 10_000)  # tokens in each layer
 
     def locate(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """The page and the cell in it where each position's key and value are.
@@ -133,7 +156,11 @@ class PagedKVCache(KVCache):
         >>> cache.locate(torch.tensor([0, 3, 4]))
         (tensor([7, 7, 2]), tensor([0, 3, 0]))
         """
-        size = self.pool.page_size
+        size, room = self.pool.page_size, len(self.table) * self.pool.page_size
+        is_whole = isinstance(positions, Tensor) and positions.dtype in (torch.int64, torch.int32)
+        if not is_whole or not bool(((positions >= 0) & (positions < room)).all()):
+            expected = f"a tensor of positions, 0 to {room - 1}"
+            raise ValueError(f"positions: expected {expected}, but got {describe(positions)}")
         return torch.tensor(self.table)[positions // size], positions % size
 
     def get(self, layer: int) -> KVEntry | None:
@@ -144,7 +171,7 @@ class PagedKVCache(KVCache):
         >>> torch.equal(cache.get(0).keys, entry.keys)
         True
         """
-        if not self._fill[layer]:
+        if not self._fill[layer := self._check_layer(layer)]:
             return None
         pages, cells = self.locate(torch.arange(self._fill[layer]))
         columns = self.pool.pages[pages, layer, :, :, :, cells]  # (held, 2, B, G, D)
@@ -155,14 +182,17 @@ class PagedKVCache(KVCache):
 
         Raises:
             RuntimeError: more pages are needed than are free; nothing is written then.
-            ValueError: a shorter entry than the one held, or another size than the pool's pages.
+            TypeError: an entry that isn't keys and values.
+            ValueError: no such layer, a shorter entry than the one held, or another size than the
+                pool's pages.
 
         >>> cache, entry = PagedKVCache(1, page_size=16), KVEntry(*torch.zeros(2, 1, 2, 33, 14))
         >>> cache.update(0, entry)
         >>> cache.table
         [0, 1, 2]
         """
-        columns = torch.stack(tuple(entry))  # (2, B, G, tokens, D)
+        layer = self._check_layer(layer)
+        columns = torch.stack(tuple(check_entry(entry)))  # (2, B, G, tokens, D)
         held, end = self._fill[layer], columns.shape[3]
         if end < held:
             raise ValueError(f"expected at least the {held} tokens held, got {end}: reset it first")
@@ -177,15 +207,20 @@ class PagedKVCache(KVCache):
     def make_room(self, held: int, end: int) -> None:
         """Own each page that positions held to end - 1 are written to, and be the only owner.
 
+        Raises:
+            ValueError: no whole numbers of at least 0.
+            RuntimeError: as `PagePool.take`.
+
         >>> cache = PagedKVCache(1, page_size=4)
         >>> cache.make_room(0, 6)
         >>> cache.table
         [0, 1]
         """
+        held, end = check_whole("held", held, least=0), check_whole("end", end, least=0)
         size, pool = self.pool.page_size, self.pool
-        written = range(held // size, min(ceil(end / size), len(self.table)))  # of those it has
+        written = range(held // size, min(-(-end // size), len(self.table)))  # of those it has
         shared = [n for n in written if pool.owners[self.table[n]] > 1]
-        taken = pool.take(len(shared) + max(0, ceil(end / size) - len(self.table)))
+        taken = pool.take(len(shared) + max(0, -(-end // size) - len(self.table)))
         for n in shared:  # copy on write
             page, self.table[n] = self.table[n], taken.pop(0)
             pool.pages[self.table[n]] = pool.pages[page]
