@@ -42,7 +42,7 @@ _HOME = {
     "KVCache": "forge",
     "KVEntry": "forge",
     "causal_mask": "forge",
-    "PagePool": "paged",
+    "PagePool": "page_pool",
     "PagedKVCache": "paged",
     "Picture": "drawing.picture",
     "draw_step": "drawing.figures",
@@ -69,7 +69,7 @@ _HOME = {
     "animate": "widgets.animation",
     "export_page": "widgets.site",
 }
-_MODULES = ("count", "exercises", "faults", "paged_faults", "timing")
+_MODULES = ("count", "crop_faults", "exercises", "faults", "paged_faults", "timing")
 
 __all__ = [*_HOME, *_MODULES]
 

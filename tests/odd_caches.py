@@ -179,7 +179,7 @@ class FullAtThirtyTwo(KVCache):
         super().update(layer, both(lambda x: x[:, :, :32], entry))
 
 
-@wrong("moved but not rotated again", "step 22: the cache held positions 1 to 64 of the 65 fed")
+@wrong("moved but not rotated again", "step 17: the cache held positions 1 to 64 of the 65 fed")
 class LastSixtyFour(KVCache):
     def update(self, layer, entry):
         super().update(layer, both(lambda x: x[:, :, -64:], entry))
@@ -250,7 +250,7 @@ class LastFour(Drops):
         return [*range(n)][-4:]
 
 
-@wrong("window nobody asked for", "step 22: the cache did not hold position 0 of the 65 fed")
+@wrong("window nobody asked for", "step 17: the cache did not hold position 0 of the 65 fed")
 class LastSixtyFourOfTheText(Drops):
     def keep(self, layer, n):
         return [*range(n)][-64:]

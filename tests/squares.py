@@ -60,6 +60,13 @@ def chunk(**changes):
     return square(["read"] * 4 + ["new"] * 3, [4, 5, 6], ["new"] * 3, **changes)
 
 
+def guesses(n=7, held=3, cropped=2, **changes):
+    """`n` columns, of which `held` are read; the last `cropped` are taken out again."""
+    columns = ["read"] * held + ["new"] * (n - held)
+    out = {"cropped": tuple(range(n - cropped, n)), **changes}
+    return square(columns, range(held, n), ["new"] * (n - held), **out)
+
+
 def window(**changes):
     """A layer that holds the last three: four columns fell out."""
     shares = weights(7)

@@ -17,6 +17,7 @@ SMALLEST = {
     "busy_machine": {"rounds": 1, "n_steps": 1, "others": ()},
     "first_picture": {"rounds": 1},
     "forge": {"rounds": 1, "n_new": 2},
+    "guesses": {"rounds": 1, "n_new": 3, "ks": (4,), "n_prompts": 1},
     "pictures": {"n_new": 3},
     "recording": {"rounds": 1, "n_new": 2},
     "serving": {"rounds": 1, "n_new": 2, "starts": 2, "schedules": 1},

@@ -7,14 +7,19 @@ from urllib.parse import urlsplit
 import browser
 import nbformat
 import pytest
+import small
+import torch
 from axe_playwright_python.sync_playwright import Axe
 from matplotlib.figure import Figure
 from nbconvert import HTMLExporter
 from nbformat import v4
 from playwright.sync_api import expect
+from transformers import DynamicCache
 
+import kvviz as kv
 from benchmarks.stepper import measure_clicks
 from kvviz.drawing.picture import Picture
+from kvviz.widgets import placed, pointing
 from tools.notebooks import ROOT, canonical, read, text_of
 
 pytestmark = pytest.mark.skipif(
@@ -499,6 +504,29 @@ def test_a_cell_is_read_by_pointing_and_by_keyboard(opened):
     page.keyboard.press("Shift+ArrowUp")
     expect(reading).to_have_text(re.compile(r"this row was not computed|attends to"))
     assert opened.step(SWITCHED) == told["rows"][-1] - 5, "the step stayed"
+
+
+def test_pointing_at_a_cell_of_a_cropped_row_says_so(chrome):
+    model, cache = small.llama(), DynamicCache()
+    with torch.no_grad(), kv.record(model) as run:
+        for n, extra in ((5, 0), (4, 3), (1, 0)):
+            model(small.prompt(n, seed=n), cache=cache)
+            if extra:
+                cache.crop(-extra)
+    cells = kv.stepper(run, step=1).answer({"frame": [True, 0, 0, 1]})[0]["cells"]
+    source = (placed.HERE / "pointing.js").read_text("utf-8")
+    page = chrome.new_page()
+
+    def point(row, column):
+        at = {"square": 0, "row": row, "column": column}
+        call = "([source, ...given]) => new Function(`${source}; return describeCell`)()(...given)"
+        return page.evaluate(call, [source, cells, at, pointing.WORDS])[0]
+
+    said = {(row, column): point(row, column) for row in (5, 6, 8) for column in (-1, 3, 7, 9)}
+    page.close()
+    for (row, _), words in said.items():
+        assert words.count("cropped afterwards") == (row > 5), words
+    assert re.search(r"attends to .*: \d+%; this row was cropped afterwards", said[6, 3])
 
 
 @made

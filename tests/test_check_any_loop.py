@@ -247,7 +247,7 @@ def test_a_loop_that_breaks_the_model_gets_a_verdict():
 
 def test_rounding_that_a_right_loop_shows_too_is_no_mistake(llama, monkeypatch):
     """As if this machine rounded more coarsely."""
-    monkeypatch.setattr(checking, "GATE", 1e-7)
+    monkeypatch.setattr("kvviz.checking.loop_reference.GATE", 1e-7)
     verdict = check(run_without_grad(loops.in_chunks), llama, small.prompt(6), 6)
     assert verdict.passed, verdict
 

@@ -1,7 +1,7 @@
 """`kv.check_cache`: every mistake is flagged and given no wrong name, and nothing right is."""
 
 import time
-from functools import cache
+from functools import cache, partialmethod
 
 import odd_caches
 import pytest
@@ -14,6 +14,7 @@ from kvviz.checking import cache_rules
 from kvviz.checking.cache import RightForge, check_cache, judge_cache
 from kvviz.checking.causes import ADVICE
 from kvviz.checking.columns import find_scale
+from kvviz.drawing.picture import Picture
 from kvviz.faults import GALLERY
 from kvviz.forge import Forge, KVCache, KVEntry
 from tools.faults import PAGE, page, rights
@@ -38,10 +39,13 @@ SHAPES = {"a head each": 6, "three over one": 2, "six over one": 1}
 
 
 @cache
-def _right(n_kv_heads, dtype, which):
+def _model(n_kv_heads, dtype):
     sizes = dict(num_key_value_heads=n_kv_heads, n_positions=256)
-    model = small.llama(tie_word_embeddings=True, **sizes).to(dtype)
-    return RightForge(model, PROMPTS[which], 4)
+    return small.llama(tie_word_embeddings=True, **sizes).to(dtype)
+
+
+def _right(n_kv_heads, dtype, which):
+    return RightForge(_model(n_kv_heads, dtype), PROMPTS[which], 4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -113,14 +117,15 @@ def test_a_model_of_fewer_bits_is_judged_in_float32(dtype):
 
 
 @cache
-def _small(seed=None):
-    return RightForge(ids=None if seed is None else small.prompt(6, seed=seed))
+def _small(seed=None, n_new=12):
+    return RightForge(ids=None if seed is None else small.prompt(6, seed=seed), n_new=n_new)
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("fault", GALLERY.values(), ids=GALLERY)
 def test_a_fault_is_flagged_and_named(fault, seed):
-    verdict = judge_cache(_small(seed), fault.cache_class, fault.forge_class)
+    """In a short text; the page of faults has a longer one."""
+    verdict = judge_cache(_small(seed, 5), fault.cache_class, fault.forge_class)
     assert not verdict.passed and verdict.cause in (fault.name, fault.group), verdict
     assert verdict.advice == ADVICE[verdict.cause]
 
@@ -134,7 +139,7 @@ def test_a_fault_is_flagged_on_any_prompt_and_never_misnamed(number):
     """A text that repeats itself, and a very short or a longer one, in turn."""
     fault = list(GALLERY.values())[number]
     for ids in (REPEATED[number % 2], LENGTHS_TOO[number // 2 % 2]):
-        verdict = check_cache(fault.cache_class, fault.forge_class, ids=ids)
+        verdict = check_cache(fault.cache_class, fault.forge_class, ids=ids, n_new=5)
         known = (fault.name, fault.group, "not recognised")
         assert not verdict.passed and verdict.cause in known, verdict
 
@@ -151,7 +156,9 @@ SHOWN = {cause: wrong for wrong, (cause, _) in odd_caches.WRONG.items()}  # one 
 
 
 @pytest.mark.parametrize("wrong", odd_caches.WRONG, ids=lambda kind: kind.__name__)
-def test_mistakes_that_look_alike_are_told_from_each_other(wrong):
+def test_mistakes_that_look_alike_are_told_from_each_other(wrong, monkeypatch):
+    draw_small = partialmethod(Picture.png, 0.5)  # whether it's sharp is asked elsewhere
+    monkeypatch.setattr(Picture, "png", draw_small)
     cause, says = odd_caches.WRONG[wrong]
     classes = (KVCache, wrong) if issubclass(wrong, Forge) else (wrong, Forge)
     verdict = judge_cache(_small(), *classes)

@@ -33,7 +33,7 @@ def has_picture(cell):
 
 
 def test_there_is_a_course():
-    assert [path.stem[:2] for path in LESSONS] == [f"{n:02}" for n in range(14)]
+    assert [path.stem[:2] for path in LESSONS] == [f"{n:02}" for n in range(15)]
 
 
 @by_name

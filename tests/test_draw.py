@@ -14,6 +14,7 @@ from squares import (
     TOKENS,
     chunk,
     decode,
+    guesses,
     keys_in_front,
     padded,
     plain,
@@ -112,6 +113,64 @@ def test_a_chunk_of_three_on_four_held_is_three_rows_with_three_masked_cells():
     assert attention(cells, "masked") == {(4, 5), (4, 6), (5, 6)}
     assert attention(cells, "not computed") == below(4)
     assert sorted(p for role, p in cells if role == "outputs") == [4, 5, 6]
+
+
+def test_cropped_cells_are_hollow_and_struck_out_on_all_four_edges():
+    ax, drawn = axes(), guesses(7, held=3, cropped=2)
+    artists = all_of(ax, drawn)
+    cells = find_cells(artists)
+    for role in ROLES:
+        assert edge(cells, role)[-4:] == ["new"] * 2 + ["cropped"] * 2
+        hollow = next(a for a in artists if a.get_gid() == f"{role}:cropped")
+        assert to_hex(hollow.get_facecolor()[0]) == style.PAPER
+        assert to_hex(hollow.get_edgecolor()[0]) == style.ROLES[role]
+        (lines,) = (a for a in artists if a.get_gid() == f"{role}:cropped:mark")
+        boxes = [corners(artists)[role, place] for place in (5, 6)]
+        for line, box in zip(lines.get_segments(), boxes, strict=True):
+            (left, top), (right, bottom) = np.min(box, 0), np.max(box, 0)
+            assert (left, top) < tuple(line.min(0)) and tuple(line.max(0)) < (right, bottom)
+            assert np.ptp(line, 0).min() > 0.5, "from corner to corner"
+    assert attention(cells, "ink") == below(7, range(3, 7)), "they were computed"
+
+
+def test_labels_of_cropped_tokens_are_struck_through_and_no_others():
+    def strike(drawn, cell):
+        ax = axes(drawn.n_columns, cell)
+        artists = labels.draw_labels(ax, drawn)
+        FigureCanvasAgg(ax.figure).draw()
+        boxes = {
+            a.get_gid(): ax.transData.inverted().transform(a.get_window_extent())
+            for a in artists
+            if hasattr(a, "get_text")
+        }
+        found = set()
+        for lines in (a for a in artists if a.get_gid() == "struck out"):
+            for line in lines.get_segments():
+                x, y = line.mean(0)
+                found |= {
+                    gid
+                    for gid, ((x0, y0), (x1, y1)) in boxes.items()
+                    if x0 < x < x1 and y1 < y < y0
+                }
+        return found
+
+    for cell in (9, 14, 33):
+        struck = strike(guesses(7, held=3, cropped=2), cell)
+        assert struck == {"column:5", "column:6", "row:5", "row:6"}
+        assert strike(chunk(), cell) == set()
+
+
+def test_ink_of_cropped_rows_is_paler_and_the_share_in_it_is_still_read():
+    shares = np.tile(np.eye(7)[0], (7, 1))
+    drawn = guesses(7, held=3, cropped=2, shares=shares)
+    artists = drawing.draw_computed(axes(), drawn)
+    ink = next(a for a in artists if a.get_gid() == "attention:ink")
+    colors = dict(zip(ink.places, ink.get_facecolor()[:, :3], strict=True))
+    full = style.ink(1.0)
+    np.testing.assert_allclose(colors[4, 0], full)
+    np.testing.assert_allclose(colors[5, 0], 1 - style.VEILED * (1 - full))
+    number = next(a for a in artists if a.get_gid() == "number:6:0")
+    assert style.contrast(number.get_color(), colors[6, 0]) >= 4.5
 
 
 def test_columns_out_of_the_window_are_crossed_out_and_not_attended():

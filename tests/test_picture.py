@@ -23,6 +23,7 @@ from squares import (
     Run,
     chunk,
     decode,
+    guesses,
     keys_in_front,
     padded,
     plain,
@@ -82,6 +83,8 @@ def test_sentence_of_the_plain_loop():
             chunk(),
             "3 rows attend to 7 columns; 4 keys and 4 values read from the cache, 3 of each ",
         ),
+        (guesses(), "4 of each written; 4 rows fed: 2 kept, 2 cropped afterwards; "),
+        (guesses(7, 5, 2), "; 2 rows fed: none kept, 2 cropped afterwards; "),
         (window(), "1 row attends to 3 columns; 2 keys and 2 values read from the cache, 1 of "),
         (window(), "; 4 columns out of the window; "),
         (static(), "1 row attends to 11 columns; 10 keys and 10 values read from the cache, 1 of "),
@@ -132,6 +135,9 @@ def test_sentence_holds_no_control_characters_and_no_lone_surrogates():
         (decode(), "With the cache: one row"),
         (prefill(), "Prefill: every row at once"),
         (chunk(), "With the cache: three rows"),
+        (guesses(), "With the cache: four rows, 2 of them cropped"),
+        (guesses(7, 6, 1), "With the cache: one row, cropped"),
+        (prefill(cropped=(5, 6)), "Prefill: every row at once, 2 of them cropped"),
         (square(["new"], [0], ["new"], cached=False), "Without a cache: one row, one column"),
         (
             square(
@@ -155,6 +161,10 @@ def test_the_line_under_the_title_gives_this_steps_numbers():
         "fed 1 token · computed 1 row · read 9 keys and 9 values, wrote 1 of each"
     )
     assert list_numbers(prefill())[-1] == "wrote 7 keys and 7 values"
+    assert " · ".join(list_numbers(guesses())) == (
+        "fed 4 tokens · computed 4 rows · 2 kept, 2 cropped · read 3 keys and 3 values, "
+        "wrote 4 of each"
+    )
 
 
 def test_the_caches_bytes_are_said_to_be_the_whole_caches_and_not_this_heads():
@@ -231,7 +241,7 @@ def test_colours_of_roles_reach_the_png_exactly():
         assert tuple(round(255 * part) for part in mpl.colors.to_rgb(color)) in colors
 
 
-@pytest.mark.parametrize("make", [plain, decode, prefill, chunk, window, padded])
+@pytest.mark.parametrize("make", [plain, decode, prefill, chunk, guesses, window, padded])
 def test_pictures_of_one_span_are_one_size(make):
     want = kv.draw_step(decode(7), span=13)
     got = kv.draw_step(make(), span=13)
@@ -253,6 +263,7 @@ def test_no_picture_is_wider_than_the_cap_and_what_is_left_out_is_said(n):
 
 
 CROWDED = [chunk(), window(), static(), padded(), decode(gap=0.13), prefill(11), keys_in_front(13)]
+CROWDED += [guesses(), guesses(23, 9, 11), guesses(37, 30, 7)]
 CROWDED += [make(n) for make in (plain, decode) for n in (3, 23, 37)]
 
 

@@ -3,6 +3,7 @@
 import _thread
 import gc
 import logging
+import signal
 import threading
 import time
 import weakref
@@ -334,7 +335,15 @@ def test_an_error_in_the_block_comes_out_as_it_is(llama):
     assert len(run) < 60  # the engine stopped at once
 
 
-def test_an_interrupt_comes_out_and_ends_the_engine(llama):
+@pytest.fixture
+def interruptible():
+    """Interrupts are heard, also where a shell started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_comes_out_and_ends_the_engine(llama, interruptible):
     def interrupt(index, manager):
         if index == 3:
             _thread.interrupt_main()

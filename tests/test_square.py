@@ -2,7 +2,18 @@
 
 import numpy as np
 import pytest
-from squares import chunk, decode, keys_in_front, padded, plain, prefill, square, static, window
+from squares import (
+    chunk,
+    decode,
+    guesses,
+    keys_in_front,
+    padded,
+    plain,
+    prefill,
+    square,
+    static,
+    window,
+)
 
 from kvviz.drawing.sentences import describe_square, list_numbers
 
@@ -63,6 +74,28 @@ def test_the_legend_explains_what_is_in_the_columns_drawn(make):
     assert "to come" not in make(7).legend(7)
     assert make(7).legend(7, start=6) & {"masked", "not computed"} == set()
     assert ("recomputed" in make(7).legend(7)) == ("recomputed" in make(7).column_states)
+
+
+def test_an_edge_says_which_of_its_cells_were_cropped_and_the_columns_stay_new():
+    drawn = guesses(7, held=3, cropped=2)
+    assert drawn.n_cropped == 2 and drawn.column_states == ("read",) * 3 + ("new",) * 4
+    for role in ("keys", "values"):
+        assert drawn.edge_states(role) == ["read"] * 3 + ["new"] * 2 + ["cropped"] * 2
+    for role in ("queries", "outputs"):
+        assert drawn.edge_states(role) == ["new"] * 2 + ["cropped"] * 2
+    assert "cropped" in drawn.legend(7) and "new" in drawn.legend(7)
+    assert "new" not in guesses(7, held=5, cropped=2).legend(7)
+    again = square(["recomputed"] * 3, range(3), ["recomputed"] * 3, cropped=(2,))
+    assert again.edge_states("queries") == ["recomputed"] * 2 + ["cropped"]
+
+
+@pytest.mark.parametrize("make", [plain, decode, prefill, chunk, window, static, padded])
+def test_where_nothing_was_cropped_an_edge_is_as_its_states_say(make):
+    drawn = make()
+    assert drawn.n_cropped == 0 and "cropped" not in drawn.legend(13)
+    assert drawn.edge_states("keys") == list(drawn.column_states)
+    assert drawn.edge_states("queries") == list(drawn.row_states)
+    assert "cropped" not in describe_square(drawn) + str(list_numbers(drawn))
 
 
 # --- keys and values in different orders --------------------------------------------------------

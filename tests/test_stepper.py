@@ -11,11 +11,13 @@ import numpy as np
 import psutil
 import pytest
 import squares
+import torch
 import traitlets
 from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 from PIL import Image
 from small import cached_loop, gemma3, llama, plain_loop, prompt
+from transformers import DynamicCache
 
 import kvviz as kv
 from kvviz.drawing import layout, marks, painting, raster, sentences, style
@@ -33,6 +35,8 @@ MADE = {
     "decode": squares.decode(),
     "plain": squares.plain(),
     "chunk": squares.chunk(),
+    "cropped": squares.guesses(),
+    "all cropped": squares.guesses(6, 5, 1),
     "window": squares.window(),
     "static": squares.static(),
     "padded": squares.padded(),
@@ -449,6 +453,84 @@ def test_each_cell_is_where_the_browser_is_told_it_is(cached, plain, beside):
                     assert np.abs(pixels[y, x] - right).max() <= 9, (row, column)
     assert message["cells"][-1]["rows"] == [cached[3].visible - 1]
     json.dumps(message)
+
+
+@pytest.fixture(scope="module")
+def guessed(model):
+    """Five tokens, then four of which three are cropped, then two, both kept, and one."""
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad(), kv.record(model) as run:
+        for n, extra in ((PROMPT, 0), (4, 3), (2, 0), (1, 0)):
+            model(prompt(n, seed=n), cache=cache)
+            if extra:
+                cache.crop(-extra)
+    return run
+
+
+def test_frames_tell_cropped_rows_and_the_next_token_takes_their_column(guessed):
+    walk = kv.stepper(guessed, layer=1, head=2)
+    assert "cropped" in walk._frames.room.states
+    for walk.step in range(4):
+        figure = walk._frames.make_figure(walk._frames.squares(*walk._key))
+        assert alike(walk.frame, Picture(figure, "").png())
+        assert ("4 rows fed: 1 kept, 3 cropped afterwards" in walk.sentence) == (walk.step == 1)
+    _, now, then, _ = (step.square(1, 2) for step in guessed)
+    assert now.cropped == (6, 7, 8) and then.row_positions == (6, 7)
+    assert then.n_columns == 8 < now.n_columns == 9, "the columns shrink"
+    assert then.tokens[6] != now.tokens[6]
+
+
+def test_a_saved_page_tells_what_was_cropped(guessed, tmp_path):
+    page = kv.stepper(guessed, layer=1, head=2).save(tmp_path / "page.html").read_text("utf-8")
+    assert page.count("4 rows fed: 1 kept, 3 cropped afterwards") >= 1
+    assert "computed now and written to the cache, cropped afterwards" in page
+
+
+def test_pointing_at_a_cropped_cell_says_so(guessed):
+    walk = kv.stepper(guessed, layer=1, head=2)
+    said = {}
+    for step in range(4):
+        (cells,) = walk.answer({"frame": [True, 1, 2, step]})[0]["cells"]
+        said[step] = {
+            role: [pointing.WORDS[n] for n in states] for role, states in cells["states"].items()
+        }
+        assert cells.get("cropped") == ([6, 7, 8] if step == 1 else None)
+        json.dumps(cells)
+    whole, gone = "computed now and written to the cache", "cropped afterwards"
+    for role in ("keys", "values"):
+        assert said[1][role][-4:] == [whole] + [f"{whole}, {gone}"] * 3
+    for role in ("queries", "outputs"):
+        assert said[1][role] == ["computed now"] + [f"computed now, {gone}"] * 3
+    assert gone not in str([said[step] for step in (0, 2, 3)])
+
+
+def test_thumbnails_are_paler_in_rows_that_were_cropped(guessed):
+    _, (png, *_) = kv.stepper(guessed, layer=1).answer({"heads": [True, 1, 1]})
+    image, square = np.asarray(Image.open(io.BytesIO(png))), guessed[1].square(1, 0)
+    high, wide = image.shape[0] / 4, image.shape[1] / 9
+    for row, faded in enumerate((False, True, True, True)):
+        full = 255 * style.ink(square.weights[row, 2])
+        shown = image[int((row + 0.3) * high), int(2.3 * wide)]
+        want = style.VEILED * full + 255 * (1 - style.VEILED) if faded else full
+        assert np.abs(shown - want).max() <= 1
+
+
+def test_pictures_of_several_steps_tell_what_was_cropped(guessed):
+    strip = kv.draw_filmstrip(guessed, steps=range(4), layer=1)
+    assert "columns 5, 9, 8, 9; cropped afterwards 0, 3, 0, 0; at the end" in strip.sentence
+    gone = {
+        (role, n)
+        for n, ax in enumerate(strip.figure.axes[:4])
+        for (role, _), state in find_cells(ax.collections).items()
+        if state == "cropped"
+    }
+    assert gone == {(role, 1) for role in style.ROLES if role != "attention"}
+    still = kv.draw_filmstrip(guessed, steps=[2, 3], layer=1)
+    assert "cropped" not in still.sentence
+    pair = kv.draw_side_by_side(guessed, step=(1, 2), layer=1)
+    assert "1 kept, 3 cropped afterwards" in pair.sentence.split("right: ")[0]
+    assert "cropped" not in pair.sentence.split("right: ")[1]
+    assert "4 rows fed: 1 kept, 3 cropped" in kv.animate(guessed, steps=[0, 1]).sentence
 
 
 def test_every_head_has_a_picture_and_says_what_it_attends_to(cached, plain):

@@ -1,6 +1,6 @@
 """Every causal decoder class: refused by name, or recorded right in all that a recording says.
 
-A prompt of 9 tokens and 6 more, one at a time, past every window, each with the library's own
+A prompt of 9 tokens and 4 more, one at a time, past every window, each with the library's own
 cache. The same tokens go through the bare model; what comes out, what the cache object holds and
 the attention that the library's own eager attention gives back are compared with the recording.
 """
@@ -15,7 +15,7 @@ import torch
 import kvviz as kv
 from tests import small, zoo
 
-N_PROMPT, N_STEPS = 9, 6
+N_PROMPT, N_STEPS = 9, 4
 IDS = small.prompt(N_PROMPT + N_STEPS, seed=3)
 CHUNKS = [IDS[:, :N_PROMPT], *IDS[:, N_PROMPT:].split(1, dim=1)]
 

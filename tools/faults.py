@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from kvviz import paged_faults
+from kvviz import crop_faults, paged_faults
 from kvviz.checking.cache import RightForge, judge_cache
 from kvviz.faults import GALLERY
 
@@ -33,6 +33,16 @@ above find them right; more tokens, or two caches that share pages, don't.
 |---|---|---|---|
 """
 
+TITLE_OF_CROPS = """
+## Going back
+
+Every broken `crop` of `kvviz.crop_faults`, in pages of 16 tokens, on the small model. All that a
+cache does while it grows is right; only tokens that are taken out again show the mistake.
+
+| fault | caught with | named | what it does |
+|---|---|---|---|
+"""
+
 
 def row(fault, verdicts) -> str:
     """One line of the table: which checks caught it on each model, and its name on both."""
@@ -48,22 +58,25 @@ def page(rights) -> str:
         for fault in GALLERY.values()
     ]
     rows = [row(fault, each) for fault, each in zip(GALLERY.values(), found, strict=True)]
-    return TITLE + "".join(rows) + "\n" + count_right_texts(found) + page_in_pages(rights)
+    return TITLE + "".join(rows) + "\n" + count_right_texts(found) + pages_of_others(rights)
 
 
-def page_in_pages(rights) -> str:
-    """The table of the faults of a cache in pages, checked against the same."""
-    rows = []
-    for fault in paged_faults.GALLERY.values():
-        verdicts = [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights]
-        caught = dict.fromkeys(
-            next(finding.name for finding in verdict.findings if finding.passed is False)
-            for verdict in verdicts
-        )
-        names = dict.fromkeys(verdict.cause for verdict in verdicts)
-        cells = fault.name, ", ".join(caught), ", ".join(names), fault.says
-        rows.append(f"| {' | '.join(cells)} |\n")
-    return TITLE_IN_PAGES + "".join(rows)
+def pages_of_others(rights) -> str:
+    """The tables of the faults of a cache in pages, on both models, and of a crop, on the first."""
+    in_pages = [further_row(fault, rights) for fault in paged_faults.GALLERY.values()]
+    crops = [further_row(fault, rights[:1]) for fault in crop_faults.GALLERY.values()]
+    return TITLE_IN_PAGES + "".join(in_pages) + TITLE_OF_CROPS + "".join(crops)
+
+
+def further_row(fault, rights) -> str:
+    """One line of a fault that a single text doesn't show: what caught it, and its name."""
+    verdicts = [judge_cache(right, fault.cache_class, fault.forge_class) for right in rights]
+    caught = dict.fromkeys(
+        next(finding.name for finding in verdict.findings if finding.passed is False)
+        for verdict in verdicts
+    )
+    names = dict.fromkeys(verdict.cause for verdict in verdicts)
+    return f"| {fault.name} | {', '.join(caught)} | {', '.join(names)} | {fault.says} |\n"
 
 
 def count_right_texts(found) -> str:

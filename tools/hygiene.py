@@ -21,7 +21,7 @@ MAX_BYTES = 1 << 20
 MAX_PROSE_WORDS, MAX_CODE_LINES = 110, 18
 BUDGET = {"cells": 30, "words": 900, "lines of code": 110}
 LARGE_BUDGET = {"cells": 40, "words": 1200, "lines of code": 170}
-LARGE = ("04", "06", "12", "13")
+LARGE = ("04", "06", "12", "13", "14")
 
 NEVER_IN_TEXT = {
     "an absolute path": r"(?:^|[\s'\"`(=])(?:/[\w.@+-]+){2,}|\b[A-Z]:\\\w|file://",

@@ -18,7 +18,7 @@ from kvviz.checking.causes import Cause
 from kvviz.checking.further import try_further
 from kvviz.checking.learner_code import own_lines
 from kvviz.checking.loop import LEAST_NEW
-from kvviz.checking.right_forge import RightForge
+from kvviz.checking.right_forge import RightForge, find_right
 from kvviz.checking.stubs import is_stub, is_stub_error
 from kvviz.checking.time_limit import StillRunning, attempt_within
 from kvviz.checking.trial import Trial
@@ -39,7 +39,8 @@ def check_cache(
     """Check a cache, or a forge, of your own: tokens, logits, keys and values, chunks, and work.
 
     Args:
-        cache_class: called with the number of layers; needs `get`, `update` and `reset`.
+        cache_class: called with the number of layers; needs `get`, `update` and `reset`. A `fork`
+            and a `crop` are tried where it has them: crop(-n) takes the last n tokens out.
         forge_class: `Forge`, or a subclass of it.
         model: a Llama of `transformers` whose weights to use; None for the small random model.
         ids: (1, p) tokens to begin with; None for six tokens of its own.
@@ -61,9 +62,9 @@ def check_cache(
     """
     _check_classes(cache_class, forge_class)
     n_new = check_whole("n_new", n_new, least=LEAST_NEW)
-    right = RightForge(model, ids, n_new)
+    right = find_right(model, ids, n_new)
     if right.text.unique().numel() * 2 <= right.text.numel():
-        other = judge_cache(RightForge(model, n_new=n_new), cache_class, forge_class)
+        other = judge_cache(find_right(model, None, n_new), cache_class, forge_class)
         if not other.passed:
             says = "found with another text: yours repeats itself, and equal tokens hide mistakes"
             return replace(other, remarks=(says, *other.remarks))

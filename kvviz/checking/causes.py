@@ -32,6 +32,20 @@ ADVICE = {
     # What a loop fed, and to which cache.
     "stale cache": "The model read an earlier text along with this one. Start each text with an "
     "empty cache: make a new one, or reset it (reset must empty every slot).",
+    # What a loop that is called again fed, and to which cache.
+    "kept cache not used": "The result is right, but all of it was recomputed. Keep the cache from "
+    "one call to the next, keep what both texts begin with, and feed only the rest.",
+    "cache not kept": "The first call's cache wasn't there in the second. Keep it where both find "
+    "it, such as in an attribute of an object, and pass it to the second turn's first pass.",
+    "edited text not cropped": "What follows the first difference belongs to the old text, and "
+    "the model reads it along with the new one. Count how many tokens both begin with, and crop "
+    "the cache to that: cache.crop(n - held).",
+    "turn's last token missing": "A turn's last token is chosen but never fed, so the cache "
+    "doesn't hold it. In the next turn, feed it first, in one pass with what comes after it.",
+    "new tokens left out": "A chat has more between the messages than their words: the end of a "
+    "turn, and whose turn it is. Feed all of the text that the cache doesn't hold: ids[:, n:].",
+    "nothing fed": "A pass needs at least one token, since its row gives the next. If the cache "
+    "already holds the whole text, crop the last token and feed it again.",
     "prompt not fed as given": "Feed the whole prompt, in order, before the first new token.",
     "cache never read": "The result is right, but all of it was recomputed. Pass the cache on, "
     "read from it, and feed only the newest token.",
@@ -47,7 +61,24 @@ ADVICE = {
     "token fed twice": "A token that is fed again is written again. Feed only the newest token.",
     "fed twice": "Whatever is fed is written again after itself. Feed each part of the text once.",
     "wrong guess kept": "A guess that turns out wrong has to leave the cache again: "
-    "cache.crop(-k) takes out the last k tokens.",
+    "cache.crop(-n) takes out the last n tokens.",
+    "cropped too few": "Of the k guesses fed, only the n_right accepted ones stay in the cache. "
+    "Take out all that come after them: cache.crop(-(k - n_right)).",
+    "cropped too many": "An accepted guess stays in the cache, and so does the token fed before "
+    "it. Of the k guesses fed, take out only those after the n_right accepted: "
+    "cache.crop(-(k - n_right)). Whatever else you take out has to be fed again.",
+    "guesses accepted unchecked": "Compare each guess with the model's own choice, the argmax of "
+    "the row before it. Keep the guesses up to the first that differs, and crop the rest.",
+    "guess compared with the wrong row": "The choice that a guess is compared with comes from the "
+    "row before the guess: best[:, :-1] beside guesses, where best holds a token for each row fed.",
+    "wrong guess accepted": "Accept guesses up to the first that isn't the model's own choice, "
+    "and none after it. There, the text goes on with the model's choice.",
+    "bonus token from the wrong row": "The bonus token is the choice of the last accepted token's "
+    "row: best[:, n_right]. The rows after it come from wrong guesses.",
+    "bonus token missing": "Each pass gives a token beside the accepted guesses: the model's own "
+    "choice after them. Append it to the text, and feed it first in the next pass.",
+    "bonus token written twice": "The model's own choice after the accepted guesses is one token: "
+    "append it once, and feed it once, in front of the next guesses.",
     "most fed again": "Keep what the cache holds, and feed only what is new.",
     "wrong row": "The last row of the logits is the one that predicts the next token: "
     "logits[:, -1:].argmax(-1).",
@@ -87,6 +118,10 @@ ADVICE = {
     "key rotated backwards": "The query is right and the key's angle has the wrong sign: both are "
     "rotated the same way.",
     "keys rotated twice": "The key was right when it was stored, and has been rotated again since.",
+    "positions not taken back": "A token's position is the number of tokens held before it. Take "
+    "the wrong guesses out of the counter too, or leave position_ids to the model.",
+    "positions taken back too far": "A token's position is the number of tokens held before it. "
+    "Count the newest token and each accepted guess: only wrong guesses leave the counter.",
     # What the cache held.
     "not empty at first": "Before the first write, `get` must return None: that is how attention "
     "knows that nothing is held.",
@@ -151,7 +186,8 @@ ADVICE = {
     "freed page still read": "Whoever takes a free page writes over it. A page is free when no "
     "table lists it: `reset` must empty the table, too, and `fork` must count one more owner.",
     "pages not given back": "Each fork takes pages, and `reset` must give back all that its table "
-    "lists. So must a write that copies a page: the page it leaves has one owner less.",
+    "lists. So must a write that copies a page: the page it leaves has one owner less. `crop` "
+    "gives back those that hold nothing any more.",
     "page table off by one": "Position p is in page p // page_size of the table, in cell "
     "p % page_size: both from the same p, for reading and for writing.",
     "precision": "It was kept with fewer bits than it was computed with. That can be a good trade, "
@@ -162,6 +198,25 @@ ADVICE = {
     "held changed a little": "Keys and values must come out as they went in, to the last digit: "
     "look for arithmetic on the way into the cache, or out of it. The change adds up from step to "
     "step where the whole entry is stored again.",
+    # What a crop left.
+    "nothing cropped": "crop(-n) takes the last n tokens out of every layer. As long as they are "
+    "held, every later token attends to them.",
+    "crop takes too few": "crop(-n) takes the last n tokens out, and no fewer: what is left of a "
+    "wrong text is read by every later token.",
+    "crop takes too many": "crop(-n) takes the last n tokens out, and no more: those before them "
+    "were right, and nobody feeds them again.",
+    "crop counts differently": "crop(-n) takes the last n tokens out, as in the library: its "
+    "number is negative, and counts what goes, not what stays.",
+    "crop of nothing": "crop(0) changes nothing. A slice that ends at -0 ends at 0, and is empty: "
+    "count the tokens that are left, and keep those.",
+    "cropped at the wrong end": "The newest tokens go, and the first ones stay.",
+    "only some layers cropped": "Each layer has an entry of its own: take the tokens out of all.",
+    "cropped tokens came back": "What was taken out is still stored, and is read again once more "
+    "tokens are held: take back every count that says where to write next.",
+    "counter not taken back": "The tokens went, and a counter still counts them: take n off it "
+    "too, or read the position from what is held.",
+    "crop reaches another cache": "Two caches share what they begin with. A crop shortens its own "
+    "table, and writes nothing to a page that another one reads.",
     # What a row could see.
     "mask missing": "Several rows at once need the triangle: a row sees its own position and those "
     "before it.",
@@ -194,12 +249,13 @@ class Cause:
     layer: int | None = None
     position: int | None = None
     lines: str = ""  # the learner's own lines that raised
+    instead: str = ""  # of the table's advice
     remark: str = ""  # what is right all the same
 
     @property
     def advice(self) -> str:
-        """What to look at next: the lines that raised, else the table's advice."""
-        return self.lines or ADVICE[self.name]
+        """What to look at next: the lines that raised, else the table's advice, or this one's."""
+        return self.lines or self.instead or ADVICE[self.name]
 
 
 def first_cause(rules: Iterable[Callable], evidence) -> Cause | None:

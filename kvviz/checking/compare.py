@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from kvviz.checking.verdict import Finding
@@ -114,19 +115,62 @@ def compare_logits(rows, reference: Reference, until: int | None = None) -> Comp
 
 def compare_entries(run, reference: Reference, until: int | None = None) -> Comparison:
     """Every step's keys and values, each column with the right one for its position."""
-    compared = Comparison(reference.gate)
+    compared, whole = Comparison(reference.gate), _AllLayers(reference)
     for step in run:
-        for layer in step.layers:
-            positions = step.column_positions(layer)
+        positions = {layer: step.column_positions(layer) for layer in step.layers}
+        gap = whole.find_gap(step, positions, until)
+        if gap is not None and gap <= compared.gate:
+            compared.gap, compared.count = max(compared.gap, gap), compared.count + 1
+            continue
+        for layer, at in positions.items():
             for name in ("keys", "values"):
                 ours, right = (each.kept[name][layer][0] for each in (step, reference.whole))
-                end = right.shape[1] if until is None else min(until, right.shape[1])
-                known = (positions >= 0) & (positions < end)
+                known = (at >= 0) & (at < _end(right, until))
                 if known.any():
-                    ours, at = ours[:, known], positions[known]
-                    scale = right.abs().max()
-                    compared.add(ours, right[:, at], at, scale, step.index, layer)
+                    columns = ours[:, known], right[:, at[known]]
+                    compared.add(*columns, at[known], right.abs().max(), step.index, layer)
     return compared
+
+
+def _end(right: Tensor, until: int | None) -> int:
+    return right.shape[1] if until is None else min(until, right.shape[1])
+
+
+class _AllLayers:
+    """The right keys and values of all layers in one tensor each: one comparison for a step."""
+
+    def __init__(self, reference: Reference):
+        self.kept, self.sides = reference.whole.kept, {}
+
+    def find_gap(self, step, positions, until) -> float | None:
+        """The largest gap of a step's columns that stand in order from 0; None if they don't."""
+        at = [*positions.values()]
+        n = len(at[0]) if at else 0
+        if not n or not torch.equal(at[0], torch.arange(n)):
+            return None
+        if not all(torch.equal(each, at[0]) for each in at[1:]):
+            return None
+        found = [self._gap(name, step, tuple(positions), n, until) for name in ("keys", "values")]
+        return None if None in found else max(found)
+
+    def _gap(self, name, step, layers, n, until) -> float | None:
+        ours = [step.kept[name][layer][0] for layer in layers]
+        right, scale = self._right(name, layers)
+        if right is None or n > _end(right[0], until):
+            return None
+        if any(x.shape != right[0, :, :n].shape for x in ours):
+            return None
+        gaps = (torch.stack(ours) - right[:, :, :n]).abs().amax((1, 2, 3)) / scale
+        return None if gaps.isnan().any() else float(gaps.max())
+
+    def _right(self, name, layers):
+        """(layers, heads, positions, width), and the largest number of each layer."""
+        if (name, layers) not in self.sides:
+            rights = [self.kept[name][layer][0] for layer in layers]
+            alike = len({x.shape for x in rights}) == 1
+            right = torch.stack(rights) if alike else None
+            self.sides[name, layers] = right, right.abs().amax((1, 2, 3)) if alike else None
+        return self.sides[name, layers]
 
 
 def compare_work(rows: list[int], needed: int, spare: int = 0) -> Finding:

@@ -8,25 +8,36 @@ from __future__ import annotations
 
 import torch
 
+from kvviz.checking.again_rules import (
+    fed_twice,
+    prompts_last_token_fed,
+    token_fed_twice,
+    whole_sequence_fed,
+)
 from kvviz.checking.causes import Cause, first_cause
 from kvviz.checking.columns import match_columns
-from kvviz.checking.position_rules import wrong_position
+from kvviz.checking.guess_rules import CACHE_RULES, CHOICE_RULES
+from kvviz.checking.position_rules import POSITION_RULES
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.words import pluralize
 
 
 def find_feeding_cause(step: StepEvidence) -> Cause | None:
-    """What is wrong with the step; a step with the right tokens can only have wrong positions."""
-    has_right_tokens = step.n_right and not step.n_stray and step.held <= step.reach
-    return first_cause((wrong_position,) if has_right_tokens else FEEDING_RULES, step)
+    """What is wrong with the step. One with the right tokens can only have wrong positions, and so
+    can one whose right tokens already left something else: then its guesses are not to blame."""
+    is_fed_right = step.n_right and (not step.n_stray or step.entries.trouble)
+    is_fed_right = is_fed_right and step.held <= step.reach
+    return first_cause(POSITION_RULES if is_fed_right else FEEDING_RULES, step)
 
 
 # -- the cache it was given ------------------------------------------------------------------------
 
 
 def stale_cache(step: StepEvidence):
-    """Before the first step of a call nothing can be held but an earlier text."""
-    if step.index == 0 and step.held:
+    """Before the first step of a call nothing can be held but an earlier text, or what this one
+    begins with too, where that was to be kept."""
+    kept = step.loop.kept
+    if step.index == 0 and step.held > (kept.n_common if kept else 0):
         held = pluralize(step.held, "token")
         return step.cause("stale cache", f"the cache held {held} before the prompt was fed")
 
@@ -55,8 +66,11 @@ def cache_not_passed_on(step: StepEvidence):
 
 
 def cache_went_back(step: StepEvidence):
-    """Fewer held than fed before: an older cache, or too much taken out. One name for both."""
-    if step.held < step.reach:
+    """Fewer held than fed before: an older cache, or too much taken out. One name for both.
+
+    To feed again what was taken out is right.
+    """
+    if step.held < step.reach and not step.n_right:
         after = f"after {pluralize(step.reach, 'token')} had been fed"
         return step.cause("cache went back", f"the cache held {step.held}, {after}")
 
@@ -78,57 +92,7 @@ def written_twice(step: StepEvidence):
         return step.cause("written twice", says)
 
 
-# -- tokens that the cache held already ------------------------------------------------------------
-
-
-def whole_sequence_fed(step: StepEvidence):
-    """The text from its first token on, after a cache that holds it."""
-    n, reach = len(step.fed), step.reach
-    if n > reach == step.held > 0 and step.fed[:reach] == step.text[:reach]:
-        return step.cause("whole sequence fed", f"the cache held {step.held} and you fed {n}")
-
-
-def fed_twice(step: StepEvidence):
-    """Tokens as they stand in the text, all of them held already.
-
-    One token alone could also be a wrong choice: only if it is the latest, and wasn't returned.
-    """
-    if step.held != step.reach:
-        return None
-    if step.fed == step.text[: step.held][-1:] and step.loop.returned(step.held) != step.fed[0]:
-        token = repr(step.label(step.fed[0]))
-        return step.cause("fed twice", f"you fed {token} again, and the cache already held it")
-    start, n = _find_in_text(step), len(step.fed)
-    if start is None or start + n > step.held:
-        return None
-    says = f"you fed {n} tokens, positions {start} to {start + n - 1} of the text, and the cache "
-    return step.cause("fed twice", f"{says}already held them")
-
-
-def token_fed_twice(step: StepEvidence):
-    """Several tokens as they stand in the text: the first of them held already, the last new."""
-    start, n = _find_in_text(step), len(step.fed)
-    if start is None or step.held != step.reach or not start < step.held < start + n:
-        return None
-    again = step.held - start
-    one = f"the first of them, {step.label(step.fed[0])!r}"
-    these = one if again == 1 else f"the first {again} of them"
-    return step.cause("token fed twice", f"you fed {n} tokens, and the cache already held {these}")
-
-
-def _find_in_text(step: StepEvidence) -> int | None:
-    """Where the tokens stand in the text, the latest place before what comes next."""
-    n = len(step.fed)
-    starts = (s for s in reversed(range(step.held)) if step.text[s : s + n] == step.fed)
-    return next(starts, None) if n > 1 else None
-
-
-def prompts_last_token_fed(step: StepEvidence):
-    """The prompt's last token alone, which the loop didn't return: so it did not choose it."""
-    last = step.loop.reference.n_prompt - 1
-    is_last = step.fed == step.text[last : last + 1] and step.held == step.reach > last
-    if is_last and step.loop.returned(step.held) != step.fed[0]:
-        return step.cause("prompt's last token fed", f"{step.label(step.fed[0])!r} was fed again")
+# -- tokens that were not chosen, or not as they should be -----------------------------------------
 
 
 def prompt_not_fed_as_given(step: StepEvidence):
@@ -140,23 +104,12 @@ def prompt_not_fed_as_given(step: StepEvidence):
         return step.cause("prompt not fed as given", says)
 
 
-# -- tokens that were not chosen, or not as they should be -----------------------------------------
-
-
 def several_tokens_fed(step: StepEvidence):
     """The best token of every row of the step before, and not of its last row alone."""
     before, n = next(step.before(), None), len(step.fed)
     choices = [int(row.argmax()) for row in before.rows.values()] if before else []
     if n > 1 and n == len(before.fed) and choices == step.fed:
         return step.cause("several tokens fed", f"you fed {n} tokens, and one was new")
-
-
-def wrong_guess_kept(step: StepEvidence):
-    """The right token, and after it others that the model did not choose."""
-    if step.n_right and step.n_stray and step.held == step.reach:
-        at, came, right = _stray(step)
-        says = f"{came} was fed at position {at} as a guess, but {right} had the highest score"
-        return step.cause("wrong guess kept", f"{says}, and the guess was kept")
 
 
 def argmax_over_the_wrong_axis(step: StepEvidence):
@@ -219,6 +172,7 @@ FEEDING_RULES = (
     started_over,
     cache_not_passed_on,
     whole_sequence_fed,
+    *CACHE_RULES,
     token_fed_twice,
     prompts_last_token_fed,
     fed_twice,
@@ -228,7 +182,7 @@ FEEDING_RULES = (
     several_tokens_fed,
     argmax_over_the_wrong_axis,
     wrong_row,
-    wrong_guess_kept,
+    *CHOICE_RULES,
     not_greedy,
     another_token_fed,
 )

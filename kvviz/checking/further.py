@@ -1,6 +1,7 @@
 """What is tried of a cache that is right so far: more tokens, two caches in turn, a batch of two.
 
-A cache that has a `fork` is tried with two that share their beginning, too; see `sharing`.
+A cache that has a `fork` is tried with two that share their beginning, too; see `sharing`. One that
+has a `crop` is taken back; see `cropping`.
 
 A forward of the learner's is tried without a cache too, and with an empty one that counts as false.
 
@@ -15,6 +16,7 @@ import torch
 
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
+from kvviz.checking.cropping import can_crop, cropped
 from kvviz.checking.right_forge import IN_TURN
 from kvviz.checking.sharing import can_fork, forked
 from kvviz.checking.time_limit import attempt_inside
@@ -45,6 +47,10 @@ def try_further(trial, verdict: Verdict) -> Verdict:
         says += "; `forward` also without a cache, and with an empty one that counts as false"
     if can_fork(trial.given_class):
         says += "; a fork and the cache it came from each hold what they would alone"
+    if trial.not_cropped:
+        says += f"; `crop` was not tried: {trial.not_cropped}"
+    elif can_crop(trial.given_class):
+        says += "; after a crop the cache goes on as if what was taken out had never been fed"
     if verdict.findings[2].passed is None and "rotated when read" not in verdict.headline:
         says += "; forward never calls attend, so keys and values are not compared"
     return replace(verdict, remarks=(*verdict.remarks, says))
@@ -74,7 +80,8 @@ def as_long_before(trial) -> Cause | None:
     trial.feed(right.as_long, [right.as_long.fed])
     cache.reset()
     trial.feedings.clear()
-    return _compare(trial, right.known, right.one_by_one)
+    first, *singles = right.one_by_one
+    return _compare(trial, right.known, [first, 1, 1, len(singles) - 2][: len(singles) + 1])
 
 
 def batch_of_two(trial) -> Cause | None:
@@ -180,10 +187,11 @@ def _equal(ours, right, gate) -> bool:
 
 TRIALS = {
     "more tokens": more_tokens,
+    "shared pages": forked,
     "an earlier prompt of the same length": as_long_before,
     "two caches in turn": two_caches,
     "a batch of two": batch_of_two,
-    "shared pages": forked,
+    "a crop": cropped,
     "no cache": no_cache,
     "an empty cache": empty_cache_that_is_false,
 }

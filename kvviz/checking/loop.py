@@ -7,7 +7,6 @@ by what it left there.
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,8 @@ import torch
 
 from kvviz.arguments import check_whole
 from kvviz.checking.causes import UNKNOWN, Cause, first_cause
-from kvviz.checking.compare import GATE, SEEN, Reference, compare_tokens, compare_work
+from kvviz.checking.compare import SEEN, Reference, compare_tokens, compare_work
+from kvviz.checking.kept import Kept, find_kept
 from kvviz.checking.learner_code import attempt, describe_error
 from kvviz.checking.loop_evidence import LoopEvidence, read_ids
 from kvviz.checking.loop_inputs import (
@@ -25,30 +25,32 @@ from kvviz.checking.loop_inputs import (
     check_prompt,
     check_rotation,
     in_float32,
-    rotation_limit,
 )
 from kvviz.checking.loop_picture import find_loop_picture
+from kvviz.checking.loop_reference import LEAST_NEW, second_prompt, uncached_reference
 from kvviz.checking.loop_rules import LOOP_RULES, RESULT_RULES, most_fed_again
 from kvviz.checking.loop_rules import never_read_or_started_over as restarted
 from kvviz.checking.loop_watch import Watch
 from kvviz.checking.loop_work import compare_rows, describe_pace, list_remarks
+from kvviz.checking.turn import join_verdicts
+from kvviz.checking.turn_rules import kept_cache_not_used
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.checking.verdict_picture import describe_savings, make_drawer
 from kvviz.recording.recorder import record
 from kvviz.recording.steps import check_tokenizer
 from kvviz.words import pluralize
 
-LEAST_NEW = 3  # new tokens, so that two decode steps can be compared
 MOST_NEW = 1000  # the plain loop computes every row again for each
 SECONDS = 20  # that one call of a loop may take, or ten times the plain loop
-SECOND_PROMPT = 40  # tokens, so that the second call holds more than the first
 
 
-def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
+def check(loop, model, ids, n_new: int, *, then=None, tokenizer=None) -> Verdict:
     """Check `loop(model, ids, n)`, a greedy loop that keeps keys and values, against a plain one.
 
     Your loop runs twice, the second time on another and longer prompt, to see whether anything is
-    left over. Each run is stopped after 20 seconds, or ten times what the plain loop took if that
+    left over; or, with `then`, on the text of a chat's next turn, where it should go on from the
+    cache it kept: what both texts begin with stays, the rest is cropped, and only what is new is
+    fed. Each run is stopped after 20 seconds, or ten times what the plain loop took if that
     is more. A model in bfloat16 or float16 computes in float32 meanwhile, so that rounding hides
     nothing.
 
@@ -59,15 +61,17 @@ def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
         model: any causal decoder of transformers that `record` takes, in eval mode.
         ids: (1, p) token ids.
         n_new: new tokens, at least 3, so that two decode steps can be compared.
+        then: (1, q) token ids, the whole text of the next turn: usually what the first call
+            returns and a message after it, possibly edited. Without it, nothing has to be kept.
         tokenizer: gives the tokens their text; that of `load_model` is known already.
 
     Raises:
         TypeError: loop is no function, or a model's own method; model is none of transformers;
             tokenizer is none.
-        ValueError: ids of another shape or no tokens of the model, n_new not 3 to 1000, a model
-            without a head, in training mode or too large for float32, or a text past the length
-            from which a model's rotation depends on it. A mistake in the loop raises nothing, and
-            neither does an exception in it: the verdict says what is wrong.
+        ValueError: ids or then of another shape or no tokens of the model, n_new not 3 to 1000, a
+            model without a head, in training mode or too large for float32, or a text past the
+            length from which a model's rotation depends on it. A mistake in the loop raises
+            nothing, and neither does an exception in it: the verdict says what is wrong.
 
     >>> def loop(model, ids, n):
     ...     return model.generate(ids, max_new_tokens=n, do_sample=False)
@@ -81,40 +85,31 @@ def check(loop, model, ids, n_new: int, *, tokenizer=None) -> Verdict:
     check_model(model)
     check_prompt(ids, model)
     check_rotation(model, ids.shape[1] + n_new)
-    return judge_loop(loop, model, uncached_reference(model, ids, n_new), tokenizer)
+    if then is not None:
+        check_prompt(then, model, name="then")
+    reference = uncached_reference(model, ids, n_new)
+    if then is None:
+        return judge_loop(loop, model, reference, tokenizer)
+    return judge_turns(loop, model, reference, _next_reference(model, then, n_new), tokenizer)
 
 
-@torch.no_grad()
-def uncached_reference(model, ids, n_new: int) -> Reference:
-    """What the plain loop gives: n_new greedy tokens, and one pass over them without a cache."""
-    p, start, ids = ids.shape[1], time.monotonic(), ids.long()
-    with in_float32(model):
-        with record(model, keep=()):  # which refuses a text that the model cannot take
-            for _ in range(n_new - 1):
-                newest = model(ids, use_cache=False).logits[:, -1:].argmax(-1)
-                ids = torch.cat([ids, newest], dim=-1)
-        with record(model, keep=SEEN, max_bytes=MAX_BYTES) as run:
-            watch = Watch(run)
-            with watch.attached(model):
-                last = model(ids, use_cache=False).logits  # also the last pass of the plain loop
-        ids = torch.cat([ids, last[:, -1:].argmax(-1)], dim=-1)
-        logits = last.float().cpu()
-        rows = watch.rows_of(0, run[0].fed)
-        if len(rows) == run[0].fed:
-            logits = torch.stack([*rows.values()])[None]
-        kind = next(model.parameters()).dtype
-    precision = torch.finfo(kind).eps / torch.finfo(torch.float32).eps
-    gate, seconds = GATE * max(1.0, precision), time.monotonic() - start
-    return Reference(ids, p, logits, run[0], gate, watch.hidden.get(0), seconds)
+def _next_reference(model, then, n_new: int) -> Reference:
+    """What is right for the next turn; what can't be used is refused under its name."""
+    check_prompt(then, model, name="then")
+    check_rotation(model, then.shape[1] + n_new, name="then")
+    try:
+        return uncached_reference(model, then, n_new)
+    except ValueError as error:  # of `record`: longer than the model's positions go
+        raise ValueError(f"then: {error}") from None
 
 
 def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
     """`check` against a reference that has been computed before."""
     with in_float32(model):
-        verdict = _judge_call(loop, model, reference, tokenizer)
+        verdict, _ = _judge_call(loop, model, reference, tokenizer)
         if not verdict.passed:
             return verdict
-        ids = _second_prompt(model, reference)
+        ids = second_prompt(model, reference)
         judged = attempt(_judge_second_call, loop, model, ids, tokenizer)
     second = judged.result or _could_not_judge(judged.error)
     if second.passed:
@@ -125,19 +120,31 @@ def judge_loop(loop, model, reference: Reference, tokenizer=None) -> Verdict:
 
 def _judge_second_call(loop, model, ids, tokenizer) -> Verdict:
     reference = uncached_reference(model, ids, LEAST_NEW)
-    return _judge_call(loop, model, reference, tokenizer)
+    return _judge_call(loop, model, reference, tokenizer)[0]
 
 
-def _judge_call(loop, model, reference, tokenizer) -> Verdict:
-    """Run the loop once and judge it; a small difference is held against a right loop's."""
-    evidence = _record(loop, model, reference, tokenizer)
+def judge_turns(loop, model, reference: Reference, following: Reference, tokenizer=None):
+    """`check` with `then`, against references that have been computed before."""
+    with in_float32(model):
+        first, evidence = _judge_call(loop, model, reference, tokenizer)
+        if not first.passed:
+            return first
+        kept = find_kept(evidence, following.prompt, model)
+        second, evidence = _judge_call(loop, model, following, tokenizer, kept)
+    return join_verdicts(first, second, evidence)
+
+
+def _judge_call(loop, model, reference, tokenizer, kept: Kept | None = None):
+    """Run the loop once: its verdict and evidence. A small difference is held against a right
+    loop's."""
+    evidence = replace(_record(loop, model, reference, tokenizer), kept=kept)
     judged = attempt(_judge, evidence, model)
     verdict, gate = judged.result or _could_not_judge(judged.error), reference.gate
     if not verdict.passed and gate < max(verdict.gaps.values(), default=0) < 100 * gate:
         wider = replace(reference, gate=max(gate, 4 * _measure_rounding(model, reference)))
         evidence = replace(evidence, reference=wider)
         verdict = _judge(evidence, model)
-    return replace(verdict, draw=make_drawer(find_loop_picture, evidence, verdict))
+    return replace(verdict, draw=make_drawer(find_loop_picture, evidence, verdict)), evidence
 
 
 def _could_not_judge(error: BaseException) -> Verdict:
@@ -219,6 +226,7 @@ def _judge(loop: LoopEvidence, model) -> Verdict:
             True, headline, findings=findings, remarks=remarks, gaps=gaps, savings=savings
         )
     needed = loop.reference.n_prompt + max(loop.reference.n_new, loop.n_new) - 1
+    needed -= loop.kept.n_reusable if loop.kept else 0
     findings.append(compare_work(loop.run.rows, needed, spare=1))  # the last token may be fed too
     cause = first_cause(LOOP_RULES, loop)
     if cause.name == "positions shifted" and tokens.passed and not logits.trouble:
@@ -230,7 +238,7 @@ def _judge(loop: LoopEvidence, model) -> Verdict:
     return Verdict.from_cause(cause, findings=tuple(findings), gaps=gaps, **where)
 
 
-WORK_RULES = (restarted, most_fed_again)
+WORK_RULES = (restarted, most_fed_again, kept_cache_not_used)
 
 
 def _compare_tokens(loop: LoopEvidence, model) -> Finding:
@@ -241,14 +249,3 @@ def _compare_tokens(loop: LoopEvidence, model) -> Finding:
     ends = ends if isinstance(ends, list) else [ends]
     ours, right = loop.out[0, p:].tolist(), ids[0, p:].tolist()
     return compare_tokens(ours, right, loop.run.label, ends)
-
-
-def _second_prompt(model, reference: Reference):
-    """The prompt backwards, again and again: longer, as far as the model's positions go."""
-    prompt, known = reference.prompt, reference.ids.shape[1]
-    most = getattr(model.config.get_text_config(), "max_position_embeddings", None) or known
-    most = min(most, rotation_limit(model) or most)
-    length = max(2, min(SECOND_PROMPT, max(known, most) - LEAST_NEW))
-    length = max(length, prompt.shape[1])
-    backwards = prompt.flip(1).repeat(1, -(-length // prompt.shape[1]))
-    return backwards[:, : min(length, max(known, most) - LEAST_NEW)]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kvviz.checking.compare import Comparison, Reference
+from kvviz.checking.kept import Kept
 from kvviz.checking.learner_code import to_tensor
 from kvviz.checking.loop_inputs import WHOLE_NUMBERS
 from kvviz.checking.loop_watch import Watch
@@ -25,6 +26,7 @@ class LoopEvidence:
         prompt_changed: whether the tensor with the prompt was written to.
         drew_numbers: whether random numbers were drawn while it ran.
         hidden: last hidden states of the right text, (p + n - 1, width).
+        kept: what the cache held from the call before, if it should go on from there.
     """
 
     reference: Reference
@@ -35,6 +37,7 @@ class LoopEvidence:
     prompt_changed: bool = False
     drew_numbers: bool = False
     hidden: Tensor | None = None
+    kept: Kept | None = None
 
     @property
     def has_ids(self) -> bool:
@@ -66,7 +69,7 @@ class LoopEvidence:
     @cached_property
     def steps(self) -> list[StepEvidence]:
         """Each step, with the number of tokens of the right text that were computed before it."""
-        steps, reach = [], 0
+        steps, reach = [], self.kept.n_reusable if self.kept else 0
         for step in self.run:
             steps.append(StepEvidence(self, step, reach))
             if steps[-1].is_right:
@@ -76,6 +79,12 @@ class LoopEvidence:
     @cached_property
     def right_steps(self) -> list[StepEvidence]:
         return [step for step in self.steps if step.is_right]
+
+    @cached_property
+    def n_reused(self) -> int:
+        """How many tokens of the prompt it didn't compute, because its cache held them."""
+        rows = {position for step in self.right_steps for position in step.right_rows}
+        return self.reference.n_prompt - len(rows & {*range(self.reference.n_prompt)})
 
     @property
     def had_no_chance(self) -> bool:
@@ -88,6 +97,7 @@ class LoopEvidence:
     def is_supported(self) -> bool:
         """Whether each right token that it returned was chosen by a row with the right past."""
         rows = {position for step in self.right_steps for position in step.right_rows}
+        rows |= {*range(self.kept.n_common)} if self.kept else set()  # the call before had these
         return rows >= set(range(self.reference.n_prompt - 1, self.n_equal - 1))
 
     @cached_property
@@ -95,13 +105,26 @@ class LoopEvidence:
         """The first step that went wrong; None if all that counts is right."""
         for step in self.steps:
             if step.is_comparable and step.entries.trouble:
-                return self._find_stray(step) or step
+                return self._find_wrong_choice(self._find_stray(step) or step)
         for i, step in enumerate(self.steps):
             if step.is_comparable and (not step.n_right or step.kept_a_stray):
                 went_on = any(s.held >= step.reach for s in self.right_steps if s.index > i)
                 if not went_on:  # else it was tried, and taken back
                     return step
         return None
+
+    def _find_wrong_choice(self, step: StepEvidence) -> StepEvidence:
+        """The first step after the last right one that was fed nothing right, and wasn't a try: it
+        came after less than had been fed, or what it was fed was returned. This step, if none."""
+        found = step
+        for earlier in step.before():
+            if earlier.is_right:
+                break
+            went_back = earlier.held < earlier.reach
+            was_chosen = earlier.was_chosen(earlier.held, earlier.fed[0])
+            if earlier.is_comparable and not earlier.n_right and (went_back or was_chosen):
+                found = earlier
+        return found
 
     def _find_stray(self, step: StepEvidence) -> StepEvidence | None:
         """The step that was fed another text, which the cache still held in this one.
@@ -112,7 +135,8 @@ class LoopEvidence:
             if stray.is_right and stray.right_end >= step.held:
                 return None
             wrong_from = step.entries.position
-            if stray.n_stray and wrong_from is not None and wrong_from >= stray.right_end:
+            is_held = wrong_from is not None and step.held > stray.right_end
+            if stray.n_stray and is_held and wrong_from >= stray.right_end:
                 between = self.steps[stray.index + 1 : step.index]
                 went_on = any(s.is_right and s.right_end > stray.right_end for s in between)
                 return None if went_on else stray

@@ -64,20 +64,21 @@ def check_model(model):
         )
 
 
-def check_prompt(ids, model=None):
-    """Raise ValueError unless `ids` is one prompt, (1, p) tokens of the model, p at least 1."""
+def check_prompt(ids, model=None, name: str = "ids"):
+    """Raise ValueError unless `ids`, the argument `name`, is one prompt: (1, p) tokens of the
+    model, p at least 1."""
     if not isinstance(ids, torch.Tensor) or ids.ndim != 2 or ids.shape[0] != 1 or not ids.numel():
         got = tuple(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
-        raise ValueError(f"ids: expected one prompt of shape (1, p), and got {got}")
+        raise ValueError(f"{name}: expected one prompt of shape (1, p), and got {got}")
     if ids.dtype not in WHOLE_NUMBERS:
-        raise ValueError(f"ids: expected whole numbers (torch.int64), and got {ids.dtype}")
+        raise ValueError(f"{name}: expected whole numbers (torch.int64), and got {ids.dtype}")
     if model is None:
         return
     size = model.get_input_embeddings().weight.shape[0]
     for position, token in enumerate(ids[0].tolist()):
         if not 0 <= token < size:
             raise ValueError(
-                f"ids: expected tokens of this model, 0 to {size - 1}, and got {token} at "
+                f"{name}: expected tokens of this model, 0 to {size - 1}, and got {token} at "
                 f"position {position}"
             )
 
@@ -97,7 +98,7 @@ def rotation_limit(model) -> int | None:
     return min(filter(None, limits), default=None)
 
 
-def check_rotation(model, n_tokens: int):
+def check_rotation(model, n_tokens: int, name: str = "ids"):
     """Raise ValueError if a text of this many tokens is rotated by its length.
 
     The keys of a right loop keep the rotation of the length at which they were stored, and a pass
@@ -106,9 +107,9 @@ def check_rotation(model, n_tokens: int):
     limit = rotation_limit(model)
     if limit is not None and n_tokens > limit:
         raise ValueError(
-            f"ids: {n_tokens} tokens, held and new, are more than {limit}. Past that, this model's "
-            "rotation depends on the text's length, so a right loop differs from one pass: take a "
-            "shorter text, or a model with plain rotation"
+            f"{name}: {n_tokens} tokens, held and new, are more than {limit}. Past that, this "
+            "model's rotation depends on the text's length, so a right loop differs from one "
+            "pass: take a shorter text, or a model with plain rotation"
         )
 
 

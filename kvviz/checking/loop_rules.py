@@ -10,6 +10,10 @@ from dataclasses import replace
 
 import torch
 
+from kvviz.checking.bonus_rules import (
+    bonus_token_not_returned,
+    bonus_token_returned_twice,
+)
 from kvviz.checking.cache_rules import find_cause
 from kvviz.checking.causes import UNKNOWN, Cause, first_cause
 from kvviz.checking.feeding_rules import (
@@ -17,9 +21,14 @@ from kvviz.checking.feeding_rules import (
     find_feeding_cause,
     started_over,
 )
+from kvviz.checking.guess_rules import (
+    cropped_too_many_equal_tokens,
+    rows_of_wrong_guesses_returned,
+)
 from kvviz.checking.learner_code import describe_error, own_lines
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.loop_work import find_growing, find_restart
+from kvviz.checking.turn_rules import find_turn_cause, kept_cache_not_used, nothing_fed
 from kvviz.checking.watchdog import TimeLimitReached
 from kvviz.words import pluralize
 
@@ -47,10 +56,13 @@ def yields(loop: LoopEvidence):
 
 
 def endless_loop(loop: LoopEvidence):
-    """Only the check itself raises this."""
+    """Only the check itself raises this. A text that lacks a token in each pass may never grow."""
     if isinstance(loop.error, TimeLimitReached):
         says = str(loop.error) or "it did not end within its time"
         calls = f"it called the model {pluralize(loop.watch.calls, 'time')}"
+        cause = first_wrong_step(loop)
+        if cause and cause.name in ("bonus token missing", "fed twice", "token fed twice"):
+            return replace(cause, says=f"{cause.says}; your loop was stopped: {says}; {calls}")
         return Cause("endless loop", f"your loop was stopped: {says}; {calls}")
 
 
@@ -120,7 +132,8 @@ def wrong_result(loop: LoopEvidence):
 
 
 def first_wrong_step(loop: LoopEvidence):
-    return loop.culprit and find_feeding_cause(loop.culprit)
+    step = loop.culprit
+    return step and (find_turn_cause(step) or find_feeding_cause(step))
 
 
 def wrong_step_before(loop: LoopEvidence):
@@ -143,9 +156,10 @@ def most_fed_again(loop: LoopEvidence):
 
 
 def went_on(loop: LoopEvidence):
-    """All that was fed is right, and it is more than the result needs."""
-    needed = loop.reference.ids.shape[1] - 1
-    fed = max((step.end for step in loop.steps), default=0)
+    """All that was fed is right, and it is more than the result needs. Guesses don't count."""
+    needed, n_prompt = loop.reference.ids.shape[1] - 1, loop.reference.n_prompt
+    ends = (step.end if step.held < n_prompt else step.held + 1 for step in loop.steps)
+    fed = max(ends, default=0)
     if loop.culprit is None and fed > needed + 1:
         says = f"your loop fed {pluralize(fed, 'token')} and went on, {needed} were needed"
         return Cause("too many tokens", says)
@@ -190,7 +204,16 @@ def wrong_tensors(loop: LoopEvidence):
 
 
 def not_recognised(loop: LoopEvidence):
-    return Cause(UNKNOWN, "something differs that this check does not recognise")
+    """The place is that of the first number that differs, or else of the first token."""
+    if (step := loop.culprit) and step.entries.trouble:
+        layer, position = step.entries.layer, step.entries.position
+        where = f"step {step.index}, layer {layer}"
+        says = f"{where}: the key or the value of position {position} isn't the right one"
+        return Cause(UNKNOWN, says, step.index, layer, position)
+    says = "something differs that this check does not recognise"
+    if loop.n_equal < min(loop.out.shape[1], loop.reference.ids.shape[1]):
+        says += f"; your text is another one from position {loop.n_equal} on"
+    return Cause(UNKNOWN, says)
 
 
 # -- the order in which the rules are tried --------------------------------------------------------
@@ -198,6 +221,7 @@ def not_recognised(loop: LoopEvidence):
 RESULT_RULES = (
     not_done_yet,
     endless_loop,
+    nothing_fed,
     raised,
     yields,
     model_never_called,
@@ -212,8 +236,13 @@ LOOP_RULES = (
     first_wrong_step,
     never_read_or_started_over,
     most_fed_again,
+    kept_cache_not_used,
     prompt_missing,
+    bonus_token_not_returned,
+    bonus_token_returned_twice,
     wrong_number_of_tokens,
+    rows_of_wrong_guesses_returned,
+    cropped_too_many_equal_tokens,
     another_token_returned,
     wrong_tensors,
     not_recognised,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kvviz.checking.compare import compare_work, pace
+from kvviz.checking.guess_passes import is_guessing
 from kvviz.checking.loop_evidence import LoopEvidence
 from kvviz.checking.step_evidence import StepEvidence
 from kvviz.checking.verdict import Finding
-from kvviz.words import pluralize
+from kvviz.words import join, pluralize
 
 
 @dataclass
@@ -66,10 +67,14 @@ def find_restart(loop: LoopEvidence) -> StepEvidence | None:
 
 
 def find_growing(loop: LoopEvidence) -> tuple[int, int] | None:
-    """(tokens held, tokens fed again) of the last step, if each feeds most of the text again."""
+    """(tokens held, tokens fed again) of the last step, if each feeds most of the text again.
+
+    A loop that guesses on a copy of its cache feeds each token twice at most, and so isn't meant.
+    """
     for chain in find_chains(loop):
         again = [pair for pair in chain.fed_again if pair[1]]
-        if len(again) < 2:
+        pairs = zip(again, again[1:], strict=False)
+        if len(again) < 2 or not all(end > held - n for (end, _), (held, n) in pairs):
             continue
         (_, first), (held, last) = again[0], again[-1]
         if last > first and 3 * last >= held:
@@ -101,22 +106,53 @@ def compare_rows(loop: LoopEvidence) -> Finding:
 
 def list_remarks(loop: LoopEvidence) -> tuple[str, ...]:
     """What was computed beyond need, and what was saved."""
-    needed, remarks = _needed(loop), []
-    extra, passes = sum(loop.run.rows) - needed, len(loop.run)
+    remarks, extra = [], sum(loop.run.rows) - _needed(loop)
     if extra > 0:
-        last = [step for step in loop.run if step.visible == loop.out.shape[1]]
-        why = "rows of other tokens, or of tokens computed before"
-        if extra == 1 and last:
-            why = "the last token doesn't have to be fed"
-        elif guesses := sum(step.n_stray for step in loop.steps if step.n_right):
-            why = f"{pluralize(guesses, 'guess', 'guesses')} turned out wrong"
+        why = _explain_extra(loop, extra)
         remarks.append(f"{pluralize(extra, 'row')} more than needed: {why}")
-    if (saved := loop.n_new - passes) > 0:
-        remarks.append(
-            f"{pluralize(passes, 'pass', 'passes')} of the model for {loop.n_new} new tokens: "
-            f"{pluralize(saved, 'pass', 'passes')} saved"
-        )
+    saved, passes = loop.n_new - len(loop.run), pluralize(len(loop.run), "pass", "passes")
+    of_model = f"{passes} of the model for {loop.n_new} new tokens"
+    if saved > 0:
+        remarks.append(f"{of_model}: {pluralize(saved, 'pass', 'passes')} saved")
+    elif any(map(is_guessing, loop.right_steps)):
+        more = f"{-saved} more than without guesses" if saved else "no pass saved"
+        remarks.append(f"{of_model}: {more}")
     return (*remarks, *_describe_repetition(loop))
+
+
+def _explain_extra(loop: LoopEvidence, extra: int) -> str:
+    """What the rows beyond need computed, in words."""
+    last = [step for step in loop.run if step.visible == loop.out.shape[1]]
+    if extra == 1 and last:
+        return "the last token doesn't have to be fed"
+    rows = _sort_rows(loop)
+    if sum(rows.values()) != extra:
+        return "rows of other tokens, or of tokens computed before"
+    words = {
+        "wrong": ("guess turned out wrong", "guesses turned out wrong"),
+        "again": ("token was fed again", "tokens were fed again"),
+        "past": ("row was past the last one needed", "rows were past the last one needed"),
+        "other": ("was of another text", "were of another text"),
+    }
+    return join([pluralize(n, *words[kind]) for kind, n in rows.items() if n])
+
+
+def _sort_rows(loop: LoopEvidence) -> dict[str, int]:
+    """How many rows beyond need were wrong guesses, tokens that had been computed, tokens past the
+    end of what is needed, and tokens of another text."""
+    needed, computed = _needed(loop), set()
+    rows = dict.fromkeys(("wrong", "again", "past", "other"), 0)
+    for step in loop.steps:
+        follows = step.n_right or loop.reference.n_prompt <= step.held <= step.reach
+        for row, position in enumerate(range(step.held, step.end)):
+            is_right = row < step.n_right and step.is_right
+            if is_right and position < needed and position not in computed:
+                computed.add(position)
+            elif is_right and position < needed:
+                rows["again"] += 1
+            else:
+                rows["past" if position >= needed else "wrong" if follows else "other"] += 1
+    return rows
 
 
 def _describe_repetition(loop: LoopEvidence) -> tuple[str, ...]:
@@ -131,4 +167,4 @@ def _describe_repetition(loop: LoopEvidence) -> tuple[str, ...]:
 
 def _needed(loop: LoopEvidence) -> int:
     new = max(loop.reference.n_new, loop.n_new) if loop.n_equal < loop.out.shape[1] else loop.n_new
-    return loop.reference.n_prompt + new - 1
+    return loop.reference.n_prompt - loop.n_reused + new - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 
@@ -17,6 +17,7 @@ from kvviz.recording.step import Step
 CHUNKS = (3, 1, 2)
 N_EARLIER, N_OTHER = 7, 8  # tokens of the text held before, and of the one in a second cache
 FURTHER = {"small": 90, "model": 40}  # tokens held in the end, where the model has positions
+HALF = FURTHER["small"] // 2
 IN_TURN = 6  # tokens of each of two texts
 
 
@@ -132,9 +133,30 @@ class RightForge:
 
     @property
     def further_sizes(self) -> list[int]:
-        """Pieces of the longer text: the text's own, in two, then 5 + 1 + 1 (13 + 1 of a model)."""
+        """Pieces of the longer text: the text's own, in two, then 5 + 1 + 1 (13 + 1 of a model).
+
+        From half of the longest text on, the larger pieces have 18.
+        """
         sizes = [self.text.shape[1] - 1, 1]
-        pattern = (5, 1, 1) if self.model is None else (13, 1)
-        while (left := self.further.fed - sum(sizes)) > 0:
+        while (left := self.further.fed - (held := sum(sizes))) > 0:
+            pattern = (13, 1) if self.model else (5, 1, 1) if held < HALF else (18, 1, 1)
             sizes.append(min(left, pattern[len(sizes) % len(pattern)]))
         return [size for size in sizes if size]
+
+
+def find_right(model, ids, n_new: int) -> RightForge:
+    """The right forge of these; that of the small model is kept for the next check."""
+    if model is None and ids is None:
+        return _keep_right(None, n_new)
+    if (
+        model is None
+        and getattr(ids, "dtype", None) == torch.int64
+        and tuple(ids.shape[:-1]) == (1,)
+    ):
+        return _keep_right(tuple(ids[0].tolist()), n_new)
+    return RightForge(model, ids, n_new)
+
+
+@lru_cache(maxsize=8)
+def _keep_right(ids: tuple[int, ...] | None, n_new: int) -> RightForge:
+    return RightForge(None, ids if ids is None else torch.tensor([ids]), n_new)

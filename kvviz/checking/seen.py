@@ -87,6 +87,24 @@ class Seen:
         yield from ((ages >= 0) & (ages < wide) for wide in range(1, len(columns)))
         yield from ((ages >= 0) & (columns != hole) for hole in self.columns)
 
+    def cut(self, n: int) -> Seen:
+        """The same without the rows after the first n, and without their columns."""
+        if n >= len(self.rows):
+            return self
+        blank, end = self.blank, self.rows[n]
+        kept = [j for j, column in enumerate(self.columns) if column < end]
+        cut = {name: getattr(blank, name) for name in ("value_states", "value_tokens")}
+        blank = replace(
+            blank, tokens=blank.tokens[:end], column_states=blank.column_states[:end],
+            row_positions=self.rows[:n], row_states=blank.row_states[:n], weights=None,
+            masked=blank.masked[:n, :end], fed=n, held_after=blank.held_before + n,
+            own_columns=blank.own_columns[:n],
+            **{name: each and each[:end] for name, each in cut.items()},
+        )  # fmt: skip
+        parts = self.query[:, :n], self.keys[:, kept], self.values[:, kept]
+        output = None if self.output is None else self.output[:, :n]
+        return Seen(blank, *parts, output, tuple(self.columns[j] for j in kept))
+
     def draw_head(self, head: int) -> Square:
         """The square of one head; without weights if attention was of another kind."""
         square = replace(self.blank, head=head)

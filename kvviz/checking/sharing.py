@@ -103,7 +103,7 @@ def _blame(name, cache, texts, who: str, says: str) -> Cause:
 
 
 def _run_out(trial) -> Cause | None:
-    """Fork and empty, time and again: whoever doesn't give pages back has none left."""
+    """Fork and empty, time and again."""
     config = trial.right.forge.config
     shape = config.n_layers, 2, 1, config.n_kv_heads, 3, config.head_dim
     numbers = torch.zeros(shape)
@@ -113,14 +113,26 @@ def _run_out(trial) -> Cause | None:
         for layer in range(config.n_layers):
             which.update(layer, KVEntry(*numbers[layer, :, :, :, :tokens].clone()))
 
+    says = "forks, each emptied before the next"
+    return run_out(trial, cache, lambda: _fork_and_empty(cache, write), says)
+
+
+def run_out(trial, cache, use, says: str) -> Cause | None:
+    """Whether what is used time and again runs out: whoever doesn't give pages back has none left.
+
+    Where the pool can be seen, and has as many free pages as before, no page was lost.
+    """
+    free = None
     for round_ in range(ROUNDS):
         trial.doing = ""
-        called = attempt_inside(_fork_and_empty, cache, write)
+        called = attempt_inside(use)
         if called.error is not None and round_:
-            says = f"after {round_} forks, each emptied before the next, "
-            return Cause(LEAK, says + trial.tell(called.error))
+            return Cause(LEAK, f"after {round_} {says}, {trial.tell(called.error)}")
         if called.error is not None:
             raise called.error
+        before, free = free, attempt_inside(lambda: len(cache.pool.free)).result
+        if round_ and free is not None and free == before:
+            return None
     return None
 
 

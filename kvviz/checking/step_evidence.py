@@ -16,6 +16,7 @@ from torch import Tensor
 
 from kvviz.checking.causes import Cause
 from kvviz.checking.compare import Comparison, Reference
+from kvviz.checking.kept import Kept
 from kvviz.checking.loop_watch import Watch
 from kvviz.recording.run import Run
 from kvviz.recording.step import Step
@@ -29,7 +30,10 @@ class Loop(Protocol):
     watch: Watch
     hidden: Tensor | None
     drew_numbers: bool
+    kept: Kept | None
     steps: list[StepEvidence]
+    n_equal: int
+    error: BaseException | None
 
     def returned(self, position: int) -> int | None: ...
 
@@ -95,9 +99,11 @@ class StepEvidence:
     @property
     def kept_a_stray(self) -> bool:
         """Whether it was fed another token than the right one, which the loop returned too."""
-        if not self.n_stray:
-            return False
-        return self.loop.returned(self.right_end) == self.fed[self.n_right]
+        return self.n_stray > 0 and self.was_chosen(self.right_end, self.fed[self.n_right])
+
+    def was_chosen(self, position: int, token: int) -> bool:
+        """Whether the text returned is right up to a position and goes on with this token."""
+        return self.loop.n_equal >= position and self.loop.returned(position) == token
 
     @property
     def right_end(self) -> int:

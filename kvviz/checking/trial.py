@@ -28,6 +28,7 @@ from kvviz.checking.time_limit import StillRunning, attempt_inside
 from kvviz.checking.trace import Pass, Trace, Unusable
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.checking.watch import watched_class
+from kvviz.forge import KVEntry
 
 MAKING = "while the cache was made"
 WRONG_ORDER = (
@@ -86,7 +87,7 @@ class Trial:
         self.feedings: list[Feeding] = []
         self.decode: Feeding | None = None  # the text fed as a prompt and single tokens
         self.left: dict[int, object] = {}  # layer -> what was held after a reset
-        self.doing = ""
+        self.doing = self.not_cropped = ""  # why its `crop` was not tried
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -117,20 +118,35 @@ class Trial:
         return feeding
 
     def feed_after_reset(self, sizes, what="") -> Feeding:
-        """Feed the text after another text and a reset; a second cache is filled in between."""
+        """Feed the text after another text and a reset; a second cache is filled in between.
+
+        The first time, the forge too has run over another text before.
+        """
         right, cache = self.right, self.begin(what)
         earlier, other = right.earlier, right.other
-        self.feed(earlier, [earlier.fed], "of the first text")
+        if self.decode is None:
+            self.feed(earlier, [earlier.fed], "of the first text")
+        else:
+            self.fill(cache, earlier)
         self.doing = "in reset"
         cache.reset()
         self.doing = "right after reset"
         held = {layer: cache.get(layer) for layer in range(len(right.forge.layers))}
         self.left |= {layer: entry for layer, entry in held.items() if entry is not None}
-        second = self.new_cache()
         self.doing = "in a second cache"
-        right.build(self.forge_class)(other.text.clone(), second)
+        self.fill(self.new_cache(), other)
         others = {"stale cache": earlier, "state shared between caches": other}
         return self.feed(right.known, sizes, what, others)
+
+    def fill(self, cache, text: Text) -> None:
+        """Write what a text leaves into a cache, by hand: no forge runs."""
+        trace, self.trace = self.trace, None
+        for layer in text.whole.layers:
+            kept = (text.whole.kept[name][layer] for name in ("keys", "values"))
+            cache.update(
+                layer, KVEntry(*(x.to(self.right.forge.embedding, copy=True) for x in kept))
+            )
+        self.trace = trace
 
     # -- judging -----------------------------------------------------------------------------------
 

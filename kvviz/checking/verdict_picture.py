@@ -21,18 +21,20 @@ LARGEST = 2**26  # numbers that are kept for a picture; 256 MiB
 
 @dataclass(frozen=True)
 class Mistake:
-    """The step that went wrong, as attention saw it, beside the right one."""
+    """The step that went wrong, as attention saw it, beside the right one; a note says what of it
+    is left out."""
 
     ours: Seen
     right: Seen
     gate: float
+    note: str = ""
 
     def draw(self):
         """Both squares, with everything that differs marked; None if nothing does."""
         flaws = find_flaws(self.ours, self.right, self.gate)
         head = choose_wrong_head(self.ours, self.right, self.gate)
         ours, right = self.ours.draw_head(head), self.right.draw_head(head)
-        return draw_flaws(ours, self._drop_columns(right), flaws)
+        return draw_flaws(ours, self._drop_columns(right), flaws, self.note)
 
     def _drop_columns(self, right: Square) -> Square:
         """The right square, with the columns that are out of the layer's window."""
@@ -48,7 +50,7 @@ class Mistake:
         return replace(right, column_states=tuple(states), masked=masked, weights=weights)
 
 
-def draw_flaws(ours: Square, right: Square, flaws: Flaws):
+def draw_flaws(ours: Square, right: Square, flaws: Flaws, note: str = ""):
     """A learner's square beside the right one, what differs marked and in words; None if nothing
     does."""
     from kvviz.drawing.flaws import Side, draw_comparison
@@ -56,6 +58,7 @@ def draw_flaws(ours: Square, right: Square, flaws: Flaws):
     if not flaws:
         return None
     clauses, sizes = describe_flaws(flaws, ours, right), [count_square(ours), count_square(right)]
+    clauses += [note] if note else []
     where = f"step {ours.step}, layer {ours.layer}, head {ours.head}"
     where += f", sequence {ours.sequence}" if ours.sequence else ""
     sentence = f"yours: {where}: {sizes[0]}; {'; '.join(clauses)}. expected: {sizes[1]}"

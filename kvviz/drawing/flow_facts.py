@@ -122,6 +122,7 @@ def describe_flow(flow: Flow, start: int = 0) -> str:
         else f"{len(fed)} tokens go through {through}",
         describe_slots(flow),
         describe_open(flow),
+        sentences.describe_fed(square),
         sentences.describe_left_out(square, start),
         sentences.describe_doubt(square),
         sentences.describe_held(square),

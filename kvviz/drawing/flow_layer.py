@@ -13,6 +13,7 @@ from kvviz.drawing.axes import measure_names
 from kvviz.drawing.flow_facts import Flow, count_written
 from kvviz.drawing.flow_heads import write_heading
 from kvviz.drawing.marks import Cells, add, make_boxes, write
+from kvviz.drawing.square_drawing import find_ink
 from kvviz.recording.square import Square
 
 WIDEST = 80  # columns; beyond that, only the newest are drawn
@@ -94,7 +95,7 @@ def paint(ax: Axes, flow: Flow, plan: Plan, *, left: float, top: float) -> None:
 
 def _draw_columns(ax: Axes, square: Square, plan: Plan, x: float, keys: float, values: float):
     for role, y in (("keys", keys), ("values", values)):
-        states = square.states_of(role)[plan.start :]
+        states = square.edge_states(role)[plan.start :]
         spots = [(x + plan.wide * j, y, plan.wide, plan.thick) for j in range(plan.n)]
         _draw_edge(ax, role, range(plan.start, square.n_columns), states, spots, plan)
         end = x + plan.wide * plan.n + 8
@@ -108,11 +109,11 @@ def _draw_edge(ax: Axes, role: str, places, states, spots: list, plan: Plan) -> 
         here = [i for i, other in enumerate(states) if other == state]
         x, y, wide, high = np.array([spots[i] for i in here], dtype=float).T
         fill = style.fill(role, state)
-        edge = style.LINE if fill == style.PAPER else None
+        edge = style.find_outline(role, state) or (style.LINE if fill == style.PAPER else None)
         boxes = make_boxes(x, y, wide, high, inset)
         cells = Cells(
             role, state, [places[i] for i in here], boxes, facecolors=fill, edgecolors=edge,
-            linewidths=0.8 if edge else 0,
+            linewidths=style.get_width(state) if edge else 0,
         )  # fmt: skip
         size = min(plan.thick, 2 * plan.wide)
         add(ax, [cells, *marks.make_mark(role, state, x + wide / 2, y + high / 2, size)])
@@ -135,10 +136,11 @@ def _draw_rows(ax: Axes, square: Square, plan: Plan, x: float, y: float) -> None
         if state == "masked":
             looks = {"facecolors": style.PAPER, "edgecolors": "#d3d3da", "hatch": marks.HATCH}
         elif state == "ink":
-            looks = {"facecolors": style.ink(square.weights[rows, columns])}
+            looks = {"facecolors": find_ink(square, rows, columns)}
         add(ax, [Cells("attention", state, places, boxes, **looks)])
     _write_shares(ax, square, plan, x, down)
-    states = [square.row_states[r] for r in plan.rows]
+    edge_states = square.edge_states("queries")
+    states = [edge_states[r] for r in plan.rows]
     positions = [square.row_positions[r] for r in plan.rows]
     for role, name, left in (
         ("queries", "query", x - GAP - plan.thick),
@@ -161,7 +163,7 @@ def _write_shares(ax: Axes, square: Square, plan: Plan, x: float, down: dict) ->
         if share >= style.SMALLEST_NUMBER:
             words = "1" if sentences.percent(share) >= 100 else f".{sentences.percent(share):02d}"
             spot = x + plan.wide * (j - plan.start + 0.5), down[square.newest] + plan.high / 2
-            color = style.text_on(style.ink(share))
+            color = style.text_on(find_ink(square, [square.newest], [j])[0])
             write(ax, *spot, words, size=7.5, color=color, ha="center", gid=f"share:{j}")
 
 

@@ -210,6 +210,8 @@ def _write_notes(squares: Sequence[Square], made: Plan) -> list[str]:
     rows = pluralize(len(first.real_rows), "row")
     rows = f"the newest of {rows}" if made.newest_only else rows
     parts = [f"each head: {rows}, {pluralize(first.n_visible, 'column')}"]
+    if not made.newest_only and (cropped := sentences.describe_cropped(first)):
+        parts.append(cropped)
     if made.start:
         parts.append(f"{sentences.name_columns(made.start)} left out")
     parts += notes.list_undrawn(first, made.start + made.span)

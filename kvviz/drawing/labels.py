@@ -31,17 +31,20 @@ def draw_labels(
     owners: dict[int, list[int]] = {}
     for r, position in enumerate(square.row_positions if rows else ()):
         owners.setdefault(square.own_column(r), []).append(position)
-    artists = []
+    artists, struck = [], []
     for j in _thin_out(range(start + top, square.n_filled), own, cell):
         faint = square.column_states[j] in ("pad", "dropped")
         color = style.FAINT if faint else style.TEXT
         token, bold = square.tokens[j], j == own
         words, font = fonts.make_label(token, bold=bold, size=size, width=longest * 0.75)
+        x, y = j - start + 0.5 + (4 if turn < 90 else 3.5) / cell, over - 6 / cell
+        if j in square.cropped:
+            struck.append(_find_strike(words, font, x, y, turn, cell))
         artists.append(
             write(
                 ax,
-                j - start + 0.5 + (4 if turn < 90 else 3.5) / cell,
-                over - 6 / cell,
+                x,
+                y,
                 words,
                 font=font,
                 color=color,
@@ -55,7 +58,25 @@ def draw_labels(
         for p in owners.get(j, ()):
             x, y, gid = over - top - 9 / cell, p - start + 0.5, f"row:{p}"
             artists.append(write(ax, x, y, words, font=font, color=color, ha="right", gid=gid))
+            if p in square.cropped:
+                low = y + 0.3 * size / 0.75 / cell
+                struck.append(_find_strike(words, font, x, low, 0, cell, is_end=True))
+    if struck:  # words aren't cut at the border of their axes, so these lines aren't, either
+        looks = {"colors": style.TEXT, "linewidths": 0.08 * size, "zorder": 4, "clip_on": False}
+        artists += add(ax, [LineCollection(struck, gid="struck out", **looks)])
     return artists
+
+
+def _find_strike(words: str, font, x, y, turn: float, cell: float, is_end=False) -> np.ndarray:
+    """The ends (2, 2) of a line through a label whose baseline begins, or ends, at x, y."""
+    turn = np.radians(turn)
+    along = np.array([np.cos(turn), -np.sin(turn)]) / cell
+    up = np.array([-np.sin(turn), -np.cos(turn)]) / cell
+    middle = np.array([x, y]) + 0.3 * font.get_size_in_points() / 0.75 * up
+    large = fonts.get_font(font.get_file(), 8 * font.get_size_in_points())
+    long = fonts.measure(words, large) / 8 / 0.75  # of small letters, a width is rounded up
+    middle = middle - long * along if is_end else middle
+    return np.array([middle - 2 * along, middle + (long + 2) * along])
 
 
 def draw_value_labels(

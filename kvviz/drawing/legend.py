@@ -68,6 +68,7 @@ def draw_swatch(ax: Axes, state: str, x: float, y: float) -> list:
         "to come": (style.TO_COME, style.LINE, None, None),
         "not held": (style.TO_COME, style.QUIET, None, marks.NOT_HELD["linestyles"]),
         "empty": (style.PAPER, style.LINE, None, None),
+        "cropped": (style.PAPER, style.KEYS, None, None),
         "missing": (style.PAPER, style.ALARM, None, [marks.DASH]),
         "wrong": (style.PAPER, style.ALARM, None, None),
         "extra": (style.PAPER, style.ALARM, None, None),
@@ -80,7 +81,7 @@ def draw_swatch(ax: Axes, state: str, x: float, y: float) -> list:
         marks.make_boxes(spots, y, wide, SWATCH),
         facecolors=fill,
         edgecolors=line,
-        linewidths=0 if line is None else 0.8,
+        linewidths=0 if line is None else style.get_width(state),
         linestyles="solid" if dash is None else dash,
         hatch=hatch,
     )

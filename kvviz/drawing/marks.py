@@ -153,8 +153,13 @@ def write(
     )
 
 
-def make_mark(role: str, state: str, x, y, size: float = 1.0) -> list[PathCollection]:
-    """The mark that tells a state apart without colour, centred on each x, y; `size` in cells."""
+def make_mark(role: str, state: str, x, y, size: float = 1.0, sides=(1.0, 1.0)) -> list[Collection]:
+    """The mark that tells a state apart without colour, centred on each x, y; `size` in cells.
+
+    `sides` are each cell's width and height: what was cropped is struck out from end to end.
+    """
+    if state == "cropped":
+        return [_strike(role, np.asarray(x), np.asarray(y), size * np.asarray(sides, dtype=float))]
     around = np.linspace(0, 2 * np.pi, 17)[:-1]
     dot = 0.11 * np.c_[np.cos(around), np.sin(around)]
     bar, dash = np.array([[-0.26, 0.2], [0.26, 0.2], [0.26, 0.3], [-0.26, 0.3]]), _make_bar(0.13)
@@ -169,6 +174,14 @@ def make_mark(role: str, state: str, x, y, size: float = 1.0) -> list[PathCollec
     corners = np.concatenate([size * shape + np.c_[x, y][:, None] for shape in shapes])
     path = Path.make_compound_path_from_polys(corners)
     return [PathCollection([path], facecolors=color, linewidths=0, gid=f"{role}:{state}:mark")]
+
+
+def _strike(role: str, x, y, sides) -> LineCollection:
+    """A line from near one corner to near the opposite one."""
+    across, down = (0.36 * np.broadcast_to(side, x.shape) for side in sides)
+    ends = np.stack([np.c_[x - across, y + down], np.c_[x + across, y - down]], 1)
+    gid = f"{role}:cropped:mark"
+    return LineCollection(ends, colors=style.ROLES[role], linewidths=1.1, zorder=2.1, gid=gid)
 
 
 def _make_bar(half: float, thin: float = 0.028) -> np.ndarray:

@@ -28,6 +28,8 @@ def write_title(square: Square, name: str | None = None, *, short: bool = False)
     else:
         see = f"{NUMERALS[n] if n < len(NUMERALS) else n} rows"
         see += f", {square.n_recomputed} of them recomputed" if square.n_recomputed else ""
+    if n_cropped := square.n_cropped:
+        see += ", cropped" if n == 1 else f", {n_cropped} of them cropped"
     return f"{name or ('With the cache' if square.cached else 'Without a cache')}: {see}"
 
 
@@ -43,6 +45,7 @@ def write_notes(
     if small:
         rows = pluralize(len(square.real_rows), "row")
         lines = [f"{rows}, {pluralize(square.n_visible, 'column')}"]
+        lines += filter(None, [sentences.describe_cropped(square)])
         doubt = "not to be trusted" if square.is_doubtful else ""
     else:
         lines = flow([*sentences.list_numbers(square), *list_undrawn(square, end)], wide)

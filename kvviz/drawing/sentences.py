@@ -28,6 +28,7 @@ def list_numbers(square: Square) -> list[str]:
     ]
     if square.n_recomputed:
         parts.append(f"{square.n_recomputed} of them recomputed")
+    parts += filter(None, [describe_cropped(square)])
     read, written = _read(square), _written(square)
     if square.cached and any(read):
         parts.append(f"read {_keys_and_values(*read)}, wrote {_of_each(*written)}")
@@ -48,6 +49,20 @@ def describe_held(square: Square) -> str:
         return ""
     words = f"whole cache: {in_units(square.bytes)}, {_all(square.n_layers, 'layer')}"
     return words + (f", {_all(square.n_sequences, 'sequence')}" if square.n_sequences > 1 else "")
+
+
+def describe_cropped(square: Square) -> str:
+    """How many rows stayed in the cache, and how many were cropped; empty if none was cropped."""
+    if not (n := square.n_cropped):
+        return ""
+    kept = len(square.real_rows) - n
+    return f"{kept or 'none'} kept, {n} cropped"
+
+
+def describe_fed(square: Square) -> str:
+    """What became of the rows: `5 rows fed: 2 kept, 3 cropped afterwards`; empty if all stayed."""
+    rows, cropped = pluralize(len(square.real_rows), "row"), describe_cropped(square)
+    return f"{rows} fed: {cropped} afterwards" if cropped else ""
 
 
 def describe_doubt(square: Square) -> str:
@@ -92,7 +107,8 @@ def describe_square(square: Square, start: int = 0) -> str:
     attend = "attends" if n == 1 else "attend"
     clauses = [f"{pluralize(n, 'row')} {attend} to {pluralize(square.n_visible, 'column')}"]
     clauses.append(_describe_work(square))
-    clauses += filter(None, [describe_held(square), _describe_growth(square)])
+    clauses += filter(None, [describe_fed(square), describe_held(square)])
+    clauses += filter(None, [_describe_growth(square)])
     clauses += _list_unusual(square)
     if square.has_two_orders:
         clauses.append(_describe_orders(square))
@@ -112,6 +128,8 @@ def describe_strip(squares: Sequence[Square], start: int = 0) -> str:
     rows = ", ".join(str(len(square.real_rows)) for square in squares)
     columns = ", ".join(str(square.n_visible) for square in squares)
     doubt = next(filter(None, map(describe_doubt, squares)), "")
+    cropped = [square.n_cropped for square in squares]
+    columns += f"; cropped afterwards {', '.join(map(str, cropped))}" if any(cropped) else ""
     return (
         f"layer {first.layer}, head {first.head}, {'with' if last.cached else 'without'} a cache, "
         f"{'steps' if len(squares) > 1 else 'step'} {steps}: rows computed {rows}; "
@@ -128,6 +146,7 @@ def describe_heads(squares: Sequence[Square], start: int = 0, newest_only: bool 
     if first.sequence:
         where = where.replace(", ", f", sequence {first.sequence}, ", 1)
     rest = [*map(describe_head, squares), describe_sharing(squares)]
+    rest += filter(None, [describe_fed(first)])
     if newest_only:
         rest.append(f"only the newest of {len(first.real_rows)} rows drawn")
     return f"{where}: {'; '.join(rest)}" + (f"; {name_columns(start)} left out" if start else "")

@@ -72,9 +72,16 @@ def _make_cells(square, state: str, rows: list, columns: list, start: int, cell:
             linewidths=0.5 * (cell >= marks.SMALL_CELL),
             hatch=marks.HATCH,
         )
-    ink = style.ink(square.weights[rows, columns]) if state == "ink" else style.FIRST_INK
+    ink = find_ink(square, rows, columns) if state == "ink" else style.FIRST_INK
     corners = make_boxes(x, y, inset=marks.get_inset(cell))
     return Cells("attention", state, places, corners, facecolors=ink)
+
+
+def find_ink(square: Square, rows: list, columns: list) -> np.ndarray:
+    """The ink of these cells, RGB (n, 3): paler in rows that were cropped."""
+    ink = style.ink(square.weights[rows, columns])
+    out = np.isin(np.array(square.row_positions)[rows], square.cropped)
+    return np.where(out[:, None], style.VEILED * ink + (1 - style.VEILED), ink)
 
 
 def _write_shares(ax, square: Square, rows: list, columns: list, start: int, cell: float) -> list:
@@ -85,7 +92,8 @@ def _write_shares(ax, square: Square, rows: list, columns: list, start: int, cel
         share, position = square.weights[r, j], square.row_positions[r]
         if r == square.newest and share >= style.SMALLEST_NUMBER:
             words = "1" if percent(share) >= 100 else f".{percent(share):02d}"
-            x, y, color = j - start + 0.5, position - start + 0.5, style.text_on(style.ink(share))
+            x, y = j - start + 0.5, position - start + 0.5
+            color = style.text_on(find_ink(square, [r], [j])[0])
             gid = f"number:{position}:{j}"
             artists.append(write(ax, x, y, words, size=size, color=color, ha="center", gid=gid))
     return artists
@@ -177,7 +185,7 @@ def draw_keys_and_values(
     places, artists = range(start, square.n_columns), []
     for role, y in (("keys", top - gap - thick), ("values", span + gap)):
         spots = [(j - start, y, 1, thick) for j in places]
-        artists += _draw_edge(ax, role, places, square.states_of(role)[start:], spots, cell)
+        artists += _draw_edge(ax, role, places, square.edge_states(role)[start:], spots, cell)
         if names:
             artists.append(
                 write(
@@ -200,7 +208,7 @@ def draw_queries_and_outputs(
     """Draw queries down the left and outputs down the right, a cell for each row of this step."""
     cell = measure_cell(ax)
     gap, thick = gap / cell, get_thickness(cell)
-    kept = zip(square.row_positions, square.row_states, strict=True)
+    kept = zip(square.row_positions, square.edge_states("queries"), strict=True)
     kept = [(position, state) for position, state in kept if position >= start]
     rows, states, artists = [p for p, _ in kept], [state for _, state in kept], []
     sides = (("queries", "query", -gap - thick), ("outputs", "output", span + gap))
@@ -231,15 +239,16 @@ def _draw_edge(
     for state in dict.fromkeys(states):
         here = [i for i, other in enumerate(states) if other == state]
         x, y, width, height = np.array([spots[i] for i in here], dtype=float).T
-        empty = state == "empty"
+        line = style.find_outline(role, state)
         cells = Cells(
             role,
             state,
             [places[i] for i in here],
-            make_boxes(x, y, width, height, inset * (3 if empty else 1)),
+            make_boxes(x, y, width, height, inset * {"empty": 3, "cropped": 2}.get(state, 1)),
             facecolors=style.fill(role, state),
-            edgecolors=style.LINE if empty else None,
-            linewidths=0.8 if empty else 0,
+            edgecolors=line,
+            linewidths=style.get_width(state) if line else 0,
         )
-        artists += [cells, *marks.make_mark(role, state, x + width / 2, y + height / 2)]
+        middles = x + width / 2, y + height / 2
+        artists += [cells, *marks.make_mark(role, state, *middles, sides=(width, height))]
     return add(ax, artists)

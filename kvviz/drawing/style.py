@@ -35,6 +35,7 @@ FIRST_INK = "#eeeef0"  # for a weight of 0: a cell that was computed is never wh
 STATES = {
     "new": "new",
     "recomputed": "recomputed",
+    "cropped": "cropped afterwards",
     "read": "read from the cache",
     "earlier": "from an earlier prompt",
     "same": "as in the earlier step",
@@ -90,6 +91,16 @@ def fill(role: str, state: str) -> str:
     """Fill colour of an edge's cell with this role and state."""
     strength = {"new": 1.0, "recomputed": 0.6, "read": 0.23, "earlier": 0.23, "same": 0.23}
     return tint(ROLES[role], strength[state]) if state in strength else PAPER
+
+
+def find_outline(role: str, state: str) -> str | None:
+    """The colour of the line around an edge's cell with this role and state; None without one."""
+    return {"cropped": ROLES[role], "empty": LINE}.get(state)
+
+
+def get_width(state: str) -> float:
+    """Points of the line around a cell in this state, if it has one."""
+    return 1.0 if state == "cropped" else 0.8
 
 
 def fill_request(color: str, new: bool) -> str:

@@ -10,7 +10,9 @@ from kvviz.exercises.conversation_edits import edits
 from kvviz.exercises.costs import prediction, price
 from kvviz.exercises.diagnosis import X, Y, Z, diagnose, fixed, repair
 from kvviz.exercises.feedback import Feedback
+from kvviz.exercises.guessing import generate_with_guesses
 from kvviz.exercises.loops import describe, share_used
+from kvviz.exercises.next_turn import next_turn
 from kvviz.exercises.paging import shared_pages
 from kvviz.exercises.positions import move
 from kvviz.exercises.reuse import reusable
@@ -21,7 +23,7 @@ from kvviz.exercises.serving import fits, positions_from_mask
 from kvviz.exercises.turns import two_turns
 
 __all__ = ["Feedback", "X", "Y", "Z", "cache", "causal_mask", "chunked_prefill", "describe"]
-__all__ += ["diagnose", "edits", "fits", "fixed", "forward", "is_rounding", "keep_columns"]
-__all__ += ["move", "positions_from_mask", "prediction", "price", "quantise", "repair"]
-__all__ += ["reusable", "scheduler", "score_last_row", "share_used", "shared_pages"]
-__all__ += ["two_turns"]
+__all__ += ["diagnose", "edits", "fits", "fixed", "forward", "generate_with_guesses"]
+__all__ += ["is_rounding", "keep_columns", "move", "next_turn", "positions_from_mask"]
+__all__ += ["prediction", "price", "quantise", "repair", "reusable", "scheduler"]
+__all__ += ["score_last_row", "share_used", "shared_pages", "two_turns"]

@@ -40,6 +40,7 @@ def cut_square(step, layer: int, head: int, sequence: int) -> Square:
         implementation=step.implementation,
         kv_head=_find_kv_head(step, layer, head),
         surplus=_list_surplus(step),
+        cropped=tuple(rows.tolist()[max(0, len(rows) - (step.cropped or 0)) :]),
         n_layers=sum(held > 0 for held in step.after.values()),
         n_sequences=step.token_ids.shape[0],
     )

@@ -118,7 +118,7 @@ class ForwardPass:
         if "logits" in self.keep and logits is not None:
             self.kept["logits"] = {-1: self._copy(logits[:, -1])}
         position_ids = self._read_positions()
-        lineage = self._trace(position_ids, history)
+        lineage = self._trace(position_ids, history, cache)
         return Step(
             index=len(self.run),
             token_ids=self.token_ids,
@@ -141,7 +141,7 @@ class ForwardPass:
             label=self.run.label,
         )
 
-    def _trace(self, position_ids, history):
+    def _trace(self, position_ids, history, cache):
         """Where this pass's rows and columns came from."""
         keys, values = map(take_witness, self._entries[self._choose_witness()])
         self.run.reserve(4 * keys.numel() + 2 * values.numel())  # one of each value's two numbers
@@ -151,6 +151,7 @@ class ForwardPass:
             held=self.held_before,
             keys=keys,
             values=values,
+            cache=history.caches.number(cache),
         )
         return history.trace(now)
 

@@ -26,7 +26,10 @@ def _check_ids(ids, has_ids, opened):
     if ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"expected input_ids as a tensor of int64, got {ids.dtype}")
     if ids.ndim != 2 or not ids.numel():
-        raise ValueError(f"expected input_ids (batch, tokens), got {tuple(ids.shape)}")
+        error = ValueError(f"expected input_ids (batch, tokens), got {tuple(ids.shape)}")
+        if ids.ndim == 2:
+            error.cause = "nothing fed"
+        raise error
     n = opened.n_embeddings
     if has_ids and n is not None and not 0 <= int(ids.min()) <= int(ids.max()) < n:
         wrong = ids[(ids < 0) | (ids >= n)][0]

@@ -7,32 +7,14 @@ column. So columns are recognised by what is in them; see `witness`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 
+from kvviz.recording.cropped import CacheNumbers
+from kvviz.recording.orders import Order, Written, gather
 from kvviz.recording.witness import compare_witnesses
 
 _ROOT = 0x9E3779B97F4A7C15  # the hash that every prefix starts from
-_MOST_WRITTEN = 512  # witnesses remembered, to recognise columns that are out of order
-
-
-class Order(NamedTuple):
-    """What is in each column where a sequence's columns are out of order.
-
-    Attributes:
-        tokens: (B, columns) int64, the token id of each column.
-        rows: (B, columns) int64, the row of this pass that wrote the column; -1 if it was held
-            before. A sequence whose columns are in order has -1 throughout.
-    """
-
-    tokens: torch.Tensor
-    rows: torch.Tensor
-
-    def select(self, sequence: int) -> Order | None:
-        """One sequence's columns, each field (columns,); None if they are in order."""
-        rows = self.rows[sequence]
-        return Order(self.tokens[sequence], rows) if bool((rows >= 0).any()) else None
 
 
 @dataclass(frozen=True)
@@ -45,6 +27,8 @@ class Lineage:
             that the parent left there.
         recomputed: (B, Tq) bool, rows that an earlier step computed too.
         key_order, value_order: what is in each column; None where all are in order.
+        cache: the number of the cache object that the pass left; None if it left none, or one that
+            can't be told from others.
     """
 
     parents: list[tuple[int, int] | None]
@@ -53,6 +37,7 @@ class Lineage:
     recomputed: torch.Tensor
     key_order: Order | None = None
     value_order: Order | None = None
+    cache: int | None = None
 
     def select_orders(self, sequence: int) -> tuple[Order | None, Order | None]:
         """What is in one sequence's columns, keys and values, where they are out of order."""
@@ -68,6 +53,7 @@ class Pass:
         token_ids, position_ids: (B, Tq) int64.
         held: tokens in the cache before this pass.
         keys, values: (B, Tk, 2) witnesses, of one layer.
+        cache: the number of the cache object that the pass left, if it's known.
     """
 
     token_ids: torch.Tensor
@@ -75,6 +61,7 @@ class Pass:
     held: int
     keys: torch.Tensor
     values: torch.Tensor
+    cache: int | None = None
 
     @property
     def fed(self) -> int:
@@ -89,10 +76,12 @@ class History:
     """The passes of one recording so far; `trace` finds what the next one took from them."""
 
     def __init__(self):
+        self.caches = CacheNumbers()
         self._passes: list[Pass] = []
-        self._hashes: list[list[int]] = []  # for each pass and sequence, of its tokens so far
+        self._parents: list[list[tuple[int, int] | None]] = []  # for each pass
+        self._hashes: list[list[list[int]]] = []  # for each pass, sequence and row: of its prefix
         self._computed: dict[int, torch.Tensor | None] = {}  # a prefix's hash -> last key's witness
-        self._keys, self._values = _Written(), _Written()
+        self._keys, self._values = Written(), Written()
 
     def trace(self, now: Pass) -> Lineage:
         """Where this pass's columns and rows came from; the pass then counts among the earlier."""
@@ -109,17 +98,21 @@ class History:
             recomputed=recomputed,
             key_order=key_order,
             value_order=value_order,
+            cache=now.cache,
         )
 
     def _find_parents(self, now):
-        """Which earlier pass left the cache that this one reads, and which keys it shares."""
+        """Which earlier pass left the cache that this one reads, and which keys it shares.
+
+        Of passes that left equal keys it's one that left this very cache object, or else the last.
+        """
         n_sequences = now.token_ids.shape[0]
         parents: list[tuple[int, int] | None] = [None] * n_sequences
         known = torch.zeros(n_sequences, now.held, dtype=torch.bool)
         if not now.held:
             return parents, known
         for sequence in range(n_sequences):
-            for index in reversed(range(len(self._passes))):
+            for index in self._list_latest(now.cache):
                 past = self._passes[index]
                 if past.visible < now.held:  # more than it left, where a cache was cropped since
                     continue
@@ -131,6 +124,15 @@ class History:
                 if known[sequence].all():
                     break
         return parents, known
+
+    def _list_latest(self, cache):
+        """Every pass, the last first, but those that left this cache object before all others."""
+        indexes = range(len(self._passes))[::-1]
+        if cache is None:
+            yield from indexes
+            return
+        for is_own in (True, False):
+            yield from (n for n in indexes if (self._passes[n].cache == cache) is is_own)
 
     def _compare_values(self, now, parents):
         """(B, held) bool: columns whose values are those that the parent left there."""
@@ -158,7 +160,7 @@ class History:
             if sequence == 0:
                 self._keys.add(keys, fed, key_orders.get(0))
                 self._values.add(values, fed, value_orders.get(0))
-        return _gather(key_orders, now), _gather(value_orders, now)
+        return gather(key_orders, now), gather(value_orders, now)
 
     def _find_repeats(self, now, parents):
         """Which rows an earlier pass computed: same tokens, positions and key, nothing else before.
@@ -171,59 +173,28 @@ class History:
         scale = keys.abs().max()
         hashes = []
         for sequence, parent in enumerate(parents):
-            prefix = _ROOT if parent is None else self._hashes[parent[0]][parent[1]]
-            if parent is None and now.held:
-                prefix = hash((_ROOT, len(self._passes)))  # an unknown past: nothing is a repeat
+            prefix = self._hash_prefix(parent, now.held)
+            hashes.append([])
             tokens, positions = now.token_ids[sequence], now.position_ids[sequence]
             pairs = zip(tokens.tolist(), positions.tolist(), strict=True)
             for row, token_and_position in enumerate(pairs):
                 prefix = hash((prefix, *token_and_position))
+                hashes[-1].append(prefix)
                 key = keys[sequence, row] if keys.shape[1] == now.fed else None
                 before = self._computed.get(prefix)
                 if before is None:
                     self._computed[prefix] = key
                 elif key is not None:
                     recomputed[sequence, row] = bool((key - before).abs().max() <= 1e-3 * scale)
-            hashes.append(prefix)
+        self._parents.append(parents)
         self._hashes.append(hashes)
         return recomputed
 
-
-class _Written:
-    """The first keys, or values, that a recording saw written, in its first sequence."""
-
-    def __init__(self):
-        self.witnesses: list[torch.Tensor] = []
-        self.tokens: list[int] = []
-
-    def add(self, witness, fed, order):
-        """Remember the columns that this pass wrote: the last ones, unless they are elsewhere."""
-        if len(self.tokens) < _MOST_WRITTEN:
-            own = witness[-len(fed) :].clone() if order is None else witness[order.rows >= 0]
-            self.witnesses.append(own)
-            self.tokens += fed.tolist()
-
-    def find(self, witness, fed) -> Order | None:
-        """Each column's token and row, if the columns not seen before are as many as were fed."""
-        if not self.tokens:
-            return None
-        before = torch.cat(self.witnesses)
-        near = (witness[:, None] - before).abs().amax(-1) <= 1e-4 * before.abs().max()
-        new = (~near.any(-1)).nonzero()[:, 0]
-        if len(new) != len(fed):
-            return None
-        tokens = torch.tensor(self.tokens)[near.long().argmax(-1)]
-        rows = torch.full_like(tokens, -1)
-        tokens[new], rows[new] = fed, torch.arange(len(fed))
-        return Order(tokens, rows)
-
-
-def _gather(orders, now):
-    """One `Order` of (B, columns) from those of single sequences; None if there are none."""
-    if not orders:
-        return None
-    shape = now.token_ids.shape[0], now.visible
-    whole = Order(tokens=torch.full(shape, -1), rows=torch.full(shape, -1))
-    for sequence, order in orders.items():
-        whole.tokens[sequence], whole.rows[sequence] = order
-    return whole
+    def _hash_prefix(self, parent, held: int) -> int:
+        """The hash of the tokens that are held before a pass; no two are alike if it's unknown."""
+        while held and parent is not None:
+            index, sequence = parent
+            if (row := held - self._passes[index].held - 1) >= 0:  # it was cropped to this row
+                return self._hashes[index][sequence][row]
+            parent = self._parents[index][sequence]
+        return hash((_ROOT, len(self._hashes))) if held else _ROOT

@@ -30,7 +30,8 @@ class Run(Steps):
         ValueError: `max_bytes` isn't a whole number of at least 0.
     """
 
-    _COLUMNS = ("step", "fed", "visible", "held before", "held after", "bytes", "newest")
+    _COLUMNS = ("step", "fed", "cropped", "visible", "held before", "held after", "bytes", "newest")
+    _OPTIONAL = ("cropped",)
 
     def __init__(self, *, tokenizer=None, max_bytes: int = 2**30):
         super().__init__(tokenizer=tokenizer, max_bytes=max_bytes)
@@ -44,6 +45,17 @@ class Run(Steps):
         ([6, 1, 1, 1, 1], [6, 7, 8, 9, 10])
         """
         return [step.rows for step in self]
+
+    @property
+    def cropped(self) -> list[int | None]:
+        """Rows of each step that were taken out of the cache before a later step read them.
+
+        None where nothing went on from a step, as from the last one.
+
+        >>> run.cropped, uncached.cropped
+        ([0, 0, 0, 0, None], [None, None, None, None, None])
+        """
+        return [step.cropped for step in self]
 
     @property
     def positions(self) -> int:
@@ -141,10 +153,11 @@ class Run(Steps):
     # -- shown -----------------------------------------------------------------------------
 
     def _write_line(self, step: Step) -> list[str]:
-        numbers = (step.index, step.fed, step.visible, step.held_before, step.held_after)
+        numbers = step.visible, step.held_before, step.held_after
         newest = quoted(self._label_newest(step), '"')
         n_bytes = "not known" if step.bytes is None else f"{step.bytes:,}"
-        return [*map(str, numbers), n_bytes, newest]
+        first = [str(step.index), str(step.fed), str(step.cropped or "")]
+        return [*first, *map(str, numbers), n_bytes, newest]
 
     def _label_newest(self, step: Step) -> str:
         label = self.label(int(step.token_ids[0, -1]))

@@ -106,6 +106,8 @@ def _check_lineage(index, lineage, sizes, earlier):
         _expect_tensor(index, name, getattr(lineage, name), torch.bool, n, held)
     _expect_tensor(index, "recomputed", lineage.recomputed, torch.bool, n, fed)
     _expect(len(lineage.parents) == n, index, "parents", lineage.parents)
+    cache = lineage.cache
+    _expect(cache is None or (is_whole(cache) and cache >= 0), index, "cache", cache)
     for parent in filter(None, lineage.parents):
         step, row = parent
         fits = is_whole(step) and is_whole(row) and 0 <= step < index

@@ -40,6 +40,8 @@ class Square:
         implementation: which attention ran; see `Step`. In 16 bits, "eager" can round a score
             otherwise than "sdpa", and another token can come out.
         kv_head: the key/value head that this head reads.
+        cropped: positions whose row, key and value this step computed, and that were taken out of
+            the cache before a later step read them; also empty if nothing is known of a later one.
         surplus: columns that an earlier step wrote in addition to one for each token fed.
         n_layers, n_sequences: how many layers and sequences `bytes` is for.
 
@@ -70,6 +72,7 @@ class Square:
     implementation: str | None = None
     kv_head: int = 0
     surplus: tuple[int, ...] = ()
+    cropped: tuple[int, ...] = ()
     n_layers: int = 1
     n_sequences: int = 1
 
@@ -126,6 +129,17 @@ class Square:
         moved = role == "values" and self.value_states is not None
         return self.value_states if moved else self.column_states
 
+    def edge_states(self, role: str) -> list[str]:
+        """The states of an edge as it's drawn, of N columns or of Tq rows: some are "cropped"."""
+        columns = role in ("keys", "values")
+        states = self.states_of(role) if columns else self.row_states
+        if not self.cropped:
+            return list(states)
+        places = range(self.n_columns) if columns else self.row_positions
+        out = set(self.cropped)
+        both = zip(places, states, strict=True)
+        return ["cropped" if p in out and s in WRITTEN else s for p, s in both]
+
     @cached_property
     def moved_values(self) -> list[int]:
         """Columns whose value is known to belong to another token than their key."""
@@ -178,6 +192,11 @@ class Square:
     def n_recomputed(self) -> int:
         """Rows that an earlier step computed, too."""
         return self.row_states.count("recomputed")
+
+    @property
+    def n_cropped(self) -> int:
+        """Rows that were taken out of the cache before a later step read them."""
+        return len({*self.row_positions} & {*self.cropped})
 
     def _check_row(self, row) -> int:
         return check_whole("row", row, least=0, most=len(self.row_positions) - 1)
@@ -243,8 +262,9 @@ class Square:
     def legend(self, span: int, start: int = 0) -> set[str]:
         """The states to explain when columns from `start` on are drawn in room for `span`."""
         span, start = check_whole("span", span, least=0), check_whole("start", start, least=0)
-        rows = [s for s, p in zip(self.row_states, self.row_positions, strict=True) if p >= start]
-        states = {*self.column_states[start:], *self.states_of("values")[start:], *rows}
+        states = {state for role in ("keys", "values") for state in self.edge_states(role)[start:]}
+        rows = zip(self.edge_states("queries"), self.row_positions, strict=True)
+        states |= {state for state, position in rows if position >= start}
         states |= {state for state, (cells, _) in self.attention_cells(start).items() if cells}
         states |= {"not computed"} if self.past_rows(start) else set()
         return states | ({"to come"} if self.n_filled - start < span else set())

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from kvviz.arguments import check_whole, describe, is_whole
+from kvviz.recording.cropped import count_cropped
 from kvviz.recording.cut_square import cut_square
 from kvviz.recording.kept import Kept, say_kept
 from kvviz.recording.lineage import Lineage
@@ -90,6 +91,17 @@ class Step:
     def cached(self) -> bool:
         """Whether this pass left tokens in a cache."""
         return self.held_after > 0
+
+    @property
+    def cropped(self) -> int | None:
+        """How many of the last rows were taken out of the cache before a later pass read them.
+
+        It's known once a later pass goes on from this one, so it's None for the last step.
+
+        >>> run[1].cropped, run[4].cropped
+        (0, None)
+        """
+        return count_cropped(self)
 
     @property
     def cells(self) -> int:

@@ -29,7 +29,7 @@ class Steps(Sequence):
     """A sequence of steps, shown as a table with a line for each.
 
     A kind of recording names its table's `_COLUMNS`, writes a line in `_write_line` and the last
-    line in `_summarize`.
+    line in `_summarize`. A column of `_OPTIONAL` is left out where it has no text in any line.
 
     Raises:
         TypeError: `tokenizer` can't give a token its text.
@@ -37,6 +37,7 @@ class Steps(Sequence):
     """
 
     _COLUMNS: tuple[str, ...] = ()
+    _OPTIONAL: tuple[str, ...] = ()
     _SHOWN = 12  # steps in a table before the middle is left out
 
     def __init__(self, *, tokenizer=None, max_bytes: int = 2**30):
@@ -107,15 +108,23 @@ class Steps(Sequence):
         raise NotImplementedError
 
     def _list_lines(self) -> list[list[str]]:
-        """The table's lines, a text for each column; a line that stands for many has only one."""
+        """The table's names, and then its lines: a text for each column.
+
+        A line that stands for many has only one text.
+        """
         lines = [self._write_line(step) for step in self]
+        kept = [n for n in range(len(self._COLUMNS)) if self._is_shown(n, lines)]
         if len(lines) > self._SHOWN:
             middle = len(lines) - self._SHOWN + 1
             lines = [*lines[: self._SHOWN - 4], [f"... {middle} more ..."], *lines[-3:]]
-        return lines
+        whole = [[line[n] for n in kept] if len(line) > 1 else line for line in lines]
+        return [[self._COLUMNS[n] for n in kept], *whole]
+
+    def _is_shown(self, n: int, lines) -> bool:
+        return self._COLUMNS[n] not in self._OPTIONAL or any(line[n] for line in lines)
 
     def __repr__(self):
-        lines = [[*self._COLUMNS], *self._list_lines()]
+        lines = self._list_lines()
         whole = [line for line in lines if len(line) > 1]
         widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
         shown = []
@@ -125,13 +134,14 @@ class Steps(Sequence):
         return "\n".join([*shown, self._summarize()])
 
     def _repr_html_(self):
+        columns, *lines = self._list_lines()
         rows = [
             "".join(f"<td>{html.escape(text)}</td>" for text in line)
             if len(line) > 1
-            else f'<td colspan="{len(self._COLUMNS)}">{line[0]}</td>'
-            for line in self._list_lines()
+            else f'<td colspan="{len(columns)}">{line[0]}</td>'
+            for line in lines
         ]
-        names = "".join(f'<th scope="col">{name}</th>' for name in self._COLUMNS)
+        names = "".join(f'<th scope="col">{name}</th>' for name in columns)
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         caption = f"<caption>{html.escape(self._summarize())}</caption>"
         return f"<table>{caption}<thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"

@@ -17,7 +17,8 @@ import torch
 
 from kvviz import files
 from kvviz.arguments import check_whole
-from kvviz.recording.lineage import Lineage, Order
+from kvviz.recording.lineage import Lineage
+from kvviz.recording.orders import Order
 from kvviz.recording.saved_checks import check_steps
 
 VERSION = 3
@@ -57,7 +58,7 @@ def write_steps(path, steps, texts: dict[int, str], max_bytes: int) -> Path:
         arrays |= {f"{step.index}/{name}": array for name, array in _list_arrays(step)}
     counts = [
         {name: getattr(step, name) for name in (*_COUNTS, *_COUNTS_BY_LAYER)}
-        | {"parents": step.lineage.parents}
+        | {"parents": step.lineage.parents, "cache": step.lineage.cache}
         for step in steps
     ]
     meta = {"kvviz": VERSION, "steps": counts, "texts": texts, "max_bytes": max_bytes}
@@ -128,6 +129,7 @@ def _restore(counts, tensors):
         recomputed=tensors["recomputed"],
         key_order=_restore_order("key_order", tensors),
         value_order=_restore_order("value_order", tensors),
+        cache=counts.get("cache"),  # not in files of before it was recorded
     )
     of_step = {name: tensors.get(name) for name in _TENSORS}
     return {**fields, **of_step, "kept": kept, "lineage": lineage}

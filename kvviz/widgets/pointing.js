@@ -34,8 +34,9 @@ function describeCell(squares, { square: number, row, column }, words = []) {
     const box = [left + c * cell, top + r * cell, cell, cell];
     const share = shares[rows.indexOf(row)]?.[c];
     if (share === undefined) return [`${name(r)}: this row was not computed in this step`, box];
-    if (share === null) return [`${name(r)} can't attend to ${name(c)}`, box];
-    return [`${name(r)} attends to ${name(c)}: ${share}%`, box];
+    const after = square.cropped?.includes(row) ? "; this row was cropped afterwards" : "";
+    if (share === null) return [`${name(r)} can't attend to ${name(c)}${after}`, box];
+    return [`${name(r)} attends to ${name(c)}: ${share}%${after}`, box];
   }
   const role = outside(r) ? (r < 0 ? "keys" : "values") : c < 0 ? "queries" : "outputs";
   const place = outside(r) ? c : rows.indexOf(row);

@@ -20,6 +20,8 @@ STATES = {
     "pad": "padding",
     "empty": "an empty slot",
     "dropped": "out of the window",
+    "cropped": "computed now, cropped afterwards",
+    "taken out": "computed now and written to the cache, cropped afterwards",
 }
 WORDS, NUMBERS = list(STATES.values()), {state: n for n, state in enumerate(STATES)}
 
@@ -30,13 +32,14 @@ def list_cells(square: Square, plan: layout.Plan, i: int, step) -> dict:
     `at` is the left, top and width of the first cell, and `edge` how far an edge is from the square
     and how thick it is, in pixels as displayed. A share is in percent, and None where the mask let
     nothing through. `widths` says how many numbers a vector of each role has, and `numbers` holds
-    the first of them, for the roles that the recording kept.
+    the first of them, for the roles that the recording kept. `cropped` lists the positions of rows
+    that were cropped afterwards, if there are any.
     """
     start = plan.start
     rows = [r for r, position in enumerate(square.row_positions) if position >= start]
     labels = [tokens.visible(token) for token in square.tokens[start:]]
-    states = {role: square.states_of(role)[start:] for role in ("keys", "values")}
-    states["queries"] = states["outputs"] = [square.row_states[r] for r in rows]
+    states = {role: square.edge_states(role)[start:] for role in ("keys", "values")}
+    states["queries"] = states["outputs"] = [square.edge_states("queries")[r] for r in rows]
     cells = {
         "at": find_first_cell(plan, i),
         "edge": [plan.gap, round(plan.edge - plan.gap, 2)],
@@ -49,6 +52,8 @@ def list_cells(square: Square, plan: layout.Plan, i: int, step) -> dict:
     }
     if square.value_tokens is not None:
         cells["valueTokens"] = [tokens.visible(token) for token in square.value_tokens[start:]]
+    if square.cropped:
+        cells["cropped"] = list(square.cropped)
     if numbers := _list_numbers(square, rows, start, step):
         cells["numbers"] = numbers
     key, value = step.widths_by_layer[square.layer]
@@ -58,7 +63,8 @@ def list_cells(square: Square, plan: layout.Plan, i: int, step) -> dict:
 
 def _number(role: str, states, square: Square) -> list[int]:
     in_cache = square.cached and role in ("keys", "values")
-    return [NUMBERS["written" if in_cache and each == "new" else each] for each in states]
+    in_full = {"new": "written", "cropped": "taken out"} if in_cache else {}
+    return [NUMBERS[in_full.get(each, each)] for each in states]
 
 
 def _list_shares(square: Square, rows: list[int], start: int) -> list:

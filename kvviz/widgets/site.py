@@ -21,12 +21,20 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 COLLECT = "import kvviz.widgets.site\nkvviz.widgets.site.embed_steppers({})"
 NAMED_HEAD = re.compile(r"\blayer=(\d+), head=(\d+)")
 SECONDS = 600  # the longest a cell may take
-# An answer stays folded: the cell's metadata says so, here as in JupyterLab.
+# An answer stays folded: the cell's metadata says so, here as in JupyterLab. What the highlighter
+# gives is escaped already, and cleaning it once more would take half of a page's time.
 FOLDED = """{% extends "basic/index.html.j2" %}
 {% block output_group %}
 {% if cell.metadata.get("jupyter", {}).get("outputs_hidden") %}
 <details class="answer"><summary>Show what this cell gives</summary>{{ super() }}</details>
 {% else %}{{ super() }}{% endif %}
+{% endblock %}
+{% block input %}
+<div class="inner_cell">
+    <div class="input_area">
+{{ cell.source | highlight_code(metadata=cell.metadata) }}
+    </div>
+</div>
 {% endblock %}"""
 TO_NOTEBOOK = re.compile(r'href="((?!\w+:)[^"#]+)\.ipynb(#[^"]*)?"')
 

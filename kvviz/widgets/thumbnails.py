@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from kvviz.drawing import style
+from kvviz.drawing.square_drawing import find_ink
 from kvviz.recording.square import Square
 
 WIDE, LEAST_HIGH = 216, 40  # pixels, of which half as many are displayed
@@ -22,7 +22,7 @@ def draw_thumbnail(square: Square) -> bytes:
     paper = np.ones(3)
     cells = np.tile(paper, (len(square.row_positions), square.n_columns, 1))
     rows, columns = square.attention_cells()["ink"]
-    cells[rows, columns] = style.ink(square.weights[rows, columns])
+    cells[rows, columns] = find_ink(square, rows, columns)
     cells = cells[square.real_rows]
     wide = max(1, WIDE // square.n_columns)
     high = max(wide, LEAST_HIGH // max(1, len(cells)))
