@@ -14,6 +14,7 @@ from kvviz.recording.square_cells import find_attention_cells
 TRUSTED = 1e-4  # the largest relative gap between weights times values and the layer's output
 PAST = ("read", "earlier", "same", "dropped")  # columns whose rows an earlier step computed
 BLANK = ("pad", "empty")  # columns with nothing to attend to
+EDGES = ("keys", "values", "queries", "outputs")
 WRITTEN = ("new", "recomputed")
 
 
@@ -47,7 +48,7 @@ class Square:
 
     Raises:
         ValueError: in the methods, a row that isn't there, a start, span or number of columns that
-            isn't a whole number of at least 0, or a role that is neither "keys" nor "values".
+            isn't a whole number of at least 0, or a role that isn't an edge's.
     """
 
     step: int
@@ -131,6 +132,8 @@ class Square:
 
     def edge_states(self, role: str) -> list[str]:
         """The states of an edge as it's drawn, of N columns or of Tq rows: some are "cropped"."""
+        if not isinstance(role, str) or role not in EDGES:
+            raise ValueError(f"role: expected one of {', '.join(EDGES)}, but got {describe(role)}")
         columns = role in ("keys", "values")
         states = self.states_of(role) if columns else self.row_states
         if not self.cropped:

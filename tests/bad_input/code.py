@@ -360,6 +360,16 @@ TABLE = {
             2,
         )
     ],
+    "PagedKVCache.crop": [
+        Rows(
+            lambda g, x: _full(g).crop(x),
+            [
+                *whole("n", -4, negative=False),
+                *refuse("n: expected 0 or a negative number, of tokens .*, got {}", 1, 10**12),
+            ],
+            -1,
+        ),
+    ],
     "PagedKVCache.locate": [
         Rows(
             lambda g, x: _full(g).locate(x),
@@ -385,6 +395,10 @@ TABLE = {
         Rows(lambda g, x: kv.check(_loop, x, g.ids, 4), MODEL),
         Rows(lambda g, x: kv.check(_loop, g.model, x, 4), PROMPT),
         Rows(lambda g, x: kv.check(_loop, g.model, g.ids, x), whole("n_new", 2, 10**12)),
+        Rows(
+            lambda g, x: kv.check(_loop, g.model, g.ids, 4, then=x),
+            [row._replace(says=row.says.replace("ids:", "then:")) for row in PROMPT[1:]],
+        ),
         Rows(
             lambda g, x: kv.check(_loop, g.model, g.ids, 4, tokenizer=x),
             refuse(
@@ -689,6 +703,31 @@ TABLE = {
         Rows(lambda g, x: e.score_last_row(len, x, g.ids), MODEL),
         Rows(lambda g, x: e.score_last_row(len, g.model, x), PROMPT),
         Rows(lambda g, x: e.score_last_row(len, g.model, g.ids, x), whole("n", 0, 10**12)),
+    ],
+    "exercises.next_turn": [
+        Rows(
+            lambda g, x: e.next_turn(x, g.model, g.ids),
+            _told(None, 3, "x", Odd(), lambda *_: "x", lambda model, cache, held, ids: model(ids)),
+        ),
+        Rows(lambda g, x: e.next_turn(len, x, g.ids), MODEL),
+        Rows(lambda g, x: e.next_turn(len, g.model, x), PROMPT),
+        Rows(
+            lambda g, x: e.next_turn(len, g.model, g.ids[:, :x]),
+            [Row(5, ValueError, "ids: expected at least 6 tokens, and got 5")],
+        ),
+    ],
+    "exercises.generate_with_guesses": [
+        Rows(
+            lambda g, x: e.generate_with_guesses(x, g.model, g.ids, 3, 2),
+            _told(None, 3, "x", Odd(), lambda *_: "x", lambda model, ids, n, k: ids),
+        ),
+        Rows(lambda g, x: e.generate_with_guesses(len, x, g.ids), MODEL),
+        Rows(lambda g, x: e.generate_with_guesses(len, g.model, x), PROMPT),
+        Rows(lambda g, x: e.generate_with_guesses(len, g.model, g.ids, x), whole("n", 2, 10**12)),
+        Rows(
+            lambda g, x: e.generate_with_guesses(len, g.model, g.ids, 3, x),
+            whole("k", 1, 10**12),
+        ),
     ],
     "exercises.two_turns": [
         Rows(

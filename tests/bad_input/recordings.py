@@ -290,6 +290,15 @@ TABLE = {
         Rows(lambda g, x: g.square.legend(x), whole("span"), 9),
         Rows(lambda g, x: g.square.legend(9, x), whole("start"), 1),
     ],
+    "Square.edge_states": [
+        Rows(
+            lambda g, x: g.square.edge_states(x),
+            refuse(
+                "role: expected one of keys, values, queries, outputs, but got {}",
+                *(None, 3, "key", ["keys"], Odd(), HALF),
+            ),
+        )
+    ],
     "Square.states_of": [Rows(lambda g, x: g.square.states_of(x), ROLE)],
     "Square.written": [Rows(lambda g, x: g.square.written(x), ROLE)],
     "ServingRun.find_request": [
