@@ -128,16 +128,14 @@ def load_config(source):
     if not local and not hub.is_name(source):
         says = tokens.visible(str(source))
         raise ModelUnavailable(f"no such folder or file: {says}; and it can't be a hub name")
+    if local:
+        _refuse_other(file)
     asked = not local and hub.is_reachable()
     try:
-        if local:
-            _check_fields(file)
         with _silence(show=False), hub.asking(asked):
             fields, _ = PreTrainedConfig.get_config_dict(
                 file if local else source, local_files_only=not asked
             )
-    except _NoFields as odd:
-        raise ValueError(f"{source}: {_FIELDS}, got {odd}") from None
     except Exception as cause:
         if not local:
             says = hub.explain(_reason(cause), asked=asked)
@@ -156,17 +154,16 @@ def _expand(name) -> Path:
         return Path(name)
 
 
-class _NoFields(Exception):
-    """A file that is no config.json; the message says what it is."""
-
-
-def _check_fields(file: Path):
-    """Raise unless a file holds fields, and no more than any config.json does."""
+def _refuse_other(file: Path):
+    """Raise ValueError for JSON without fields, and for a file larger than any config.json."""
     if (size := file.stat().st_size) > LARGEST_CONFIG:
-        raise _NoFields(f"a file of {size:,} bytes")
-    fields = json.loads(file.read_text(encoding="utf-8"))
+        raise ValueError(f"{_FIELDS}, got a file of {size:,} bytes")
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return  # the library says what is wrong
     if not isinstance(fields, dict):
-        raise _NoFields(describe(fields))
+        _config(fields)
 
 
 def _config(fields: dict):
@@ -175,8 +172,9 @@ def _config(fields: dict):
 
     kind = fields.get("model_type") if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in hf.CONFIG_MAPPING:
+        came = kind if isinstance(fields, dict) else fields
         known = f"a model_type that transformers {hf.__version__} knows"
-        raise ValueError(f"{_FIELDS}, with {known}, got {describe(kind)}")
+        raise ValueError(f"{_FIELDS}, with {known}, got {describe(came)}")
     try:
         with _silence(show=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a published field may have a newer name

@@ -230,8 +230,8 @@ def _list_said(value) -> set[str]:
         repr(value)[:60],
         str(getattr(value, "dtype", "x")),
     }
-    if isinstance(value, str):  # a whole file's content stands for one field in it
-        said |= {"llama"} if "llama" in value else set()
+    if isinstance(value, str):  # of a whole file's content, one field or the file's name does
+        said |= {"config.json can't be read", *(["llama"] if "llama" in value else [])}
         said |= {value[:60], value.encode("unicode_escape").decode()[:60]}
     if isinstance(shape := getattr(value, "shape", None), tuple):
         said |= {str(tuple(shape)), *map(str, shape), *map(str, np.ravel(value.tolist())[:3])}

@@ -105,9 +105,9 @@ CALLS += [
 TWO = {"a": int, "b": int}
 FIELDS = "expected the fields of a config.json"
 JSON = {  # what a file holds: the error, and what it says
-    "[1, 2]": (ValueError, f"{FIELDS}, got \\[1, 2\\]"),
-    "null": (ValueError, f"{FIELDS}, got None"),
-    "3": (ValueError, f"{FIELDS}, got 3"),
+    "[1, 2]": (ValueError, f"{FIELDS}, with a model_type .*, got \\[1, 2\\]"),
+    "null": (ValueError, f"{FIELDS}, with a model_type .*, got None"),
+    "3": (ValueError, f"{FIELDS}, with a model_type .*, got 3"),
     "": (kv.ModelUnavailable, "can't be read"),
     '{"model_type": "lla': (kv.ModelUnavailable, "can't be read"),
     "[" * 100_000: (kv.ModelUnavailable, "can't be read: RecursionError"),
