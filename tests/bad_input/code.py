@@ -23,7 +23,7 @@ from bad_input.rows import (
 e = kv.exercises
 LAYERS = whole("n_layers", 0, 10**12)
 LAYER = [
-    *whole("layer"),
+    *whole("layer", -4, negative=False),
     *refuse("layer: expected a whole number of at most 2, but got {}", 3, 10**12),
 ]
 ENTRY = refuse(
