@@ -25,7 +25,7 @@ endif
 
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test lint refresh bench pictures site model python clean
+.PHONY: lab test lint refresh bench pictures site handout model python clean
 
 lab: $(VENV)/installed $(NEWS) model # LAB_ARGS="--no-browser --port=8899"
 	$(if $(FIRST),,$(error There is no notebook in notebooks/))
@@ -52,6 +52,9 @@ pictures: $(VENV)/installed-test model
 
 site: $(VENV)/installed model # build/site/index.html
 	$(PY) -m tools.site
+
+handout: $(VENV)/installed # build/handout and build/handout.zip
+	$(PY) -m tools.handout
 
 model: $(VENV)/installed
 	$(PY) -c "from kvviz import models; models.kept_folder() or models.load_model()"
