@@ -40,7 +40,6 @@ class KVCache:
 
     Raises:
         ValueError: no number of layers; in the methods, a layer that the cache doesn't have.
-        TypeError: in `update`, an entry that isn't keys and values.
     """
 
     def __init__(self, n_layers: int):
@@ -56,14 +55,14 @@ class KVCache:
         return self._slots[self._check_layer(layer)]
 
     def update(self, layer: int, entry: KVEntry) -> None:
-        """Replace a layer's entry with this one.
+        """Replace a layer's entry with this one, whatever it is: a subclass may keep other things.
 
         >>> cache = KVCache(1)
         >>> cache.update(0, KVEntry(torch.zeros(1, 2, 6, 14), torch.zeros(1, 2, 6, 14)))
         >>> cache.held
         6
         """
-        self._slots[self._check_layer(layer)] = check_entry(entry)
+        self._slots[self._check_layer(layer)] = entry
 
     def reset(self) -> None:
         """Empty every slot.
@@ -120,15 +119,6 @@ def causal_mask(t: int, pos_start: int, pos_end: int, device=None) -> Tensor | N
         return None
     rows = torch.arange(pos_start, pos_end, device=device)
     return torch.arange(pos_end, device=device) <= rows[:, None]
-
-
-def check_entry(entry):
-    """`entry`, if it is keys and values, else a TypeError."""
-    tensors = isinstance(entry, tuple | list) and all(isinstance(each, Tensor) for each in entry)
-    if not tensors or len(entry) != 2 or any(each.ndim != 4 for each in entry):
-        expected = "expected keys and values, each (B, G, held, D)"
-        raise TypeError(f"entry: {expected}, but got {describe(entry)}")
-    return entry
 
 
 @dataclass(frozen=True)

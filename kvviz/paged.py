@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kvviz.arguments import check_whole, describe
-from kvviz.forge import KVCache, KVEntry, check_entry
+from kvviz.forge import KVCache, KVEntry
 from kvviz.page_pool import PagePool
 from kvviz.words import pluralize
 
@@ -90,7 +90,7 @@ class PagedKVCache(KVCache):
         [0, 1, 2]
         """
         layer = self._check_layer(layer)
-        columns = torch.stack(tuple(check_entry(entry)))  # (2, B, G, tokens, D)
+        columns = torch.stack(tuple(_check_entry(entry)))  # (2, B, G, tokens, D)
         held, end = self._fill[layer], columns.shape[3]
         if end < held:
             raise ValueError(f"expected at least the {held} tokens held, got {end}: reset it first")
@@ -192,3 +192,12 @@ class PagedKVCache(KVCache):
     def __repr__(self):
         n, size = pluralize(len(self.table), "page"), self.pool.page_size
         return f"{super().__repr__()} in {n} of {size}"
+
+
+def _check_entry(entry):
+    """`entry`, if it is keys and values, else a TypeError."""
+    tensors = isinstance(entry, tuple | list) and all(isinstance(each, Tensor) for each in entry)
+    if not tensors or len(entry) != 2 or any(each.ndim != 4 for each in entry):
+        expected = "expected keys and values, each (B, G, held, D)"
+        raise TypeError(f"entry: {expected}, but got {describe(entry)}")
+    return entry

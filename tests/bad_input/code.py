@@ -120,13 +120,8 @@ MASK_START = [*whole("pos_start", negative=False), *refuse(f"{MASK} 2, {{}} and 
 
 def _cache(make):
     """Rows for `get` and `update` of a cache of three layers."""
-    return {
-        "get": [Rows(lambda g, x: make().get(x), LAYER, 1)],
-        "update": [
-            Rows(lambda g, x: make().update(x, g.entry), LAYER),
-            Rows(lambda g, x: make().update(0, x), ENTRY),
-        ],
-    }
+    update = [Rows(lambda g, x: make().update(x, g.entry), LAYER)]
+    return {"get": [Rows(lambda g, x: make().get(x), LAYER, 1)], "update": update}
 
 
 def _paged():
@@ -740,6 +735,7 @@ TABLE = {
         Rows(lambda g, x: e.two_turns(len, g.model, g.ids, g.ids, x), whole("n_new", 0, 10**12)),
     ],
 }
+TABLE["PagedKVCache.update"] += [Rows(lambda g, x: _paged().update(0, x), ENTRY)]
 TABLE["logit_gap"] += [
     Rows(
         lambda g, x: kv.logit_gap(dtype=x),
