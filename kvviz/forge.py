@@ -85,7 +85,8 @@ class KVCache:
         return 0 if (entry := self.get(0)) is None else entry[0].shape[2]
 
     def _check_layer(self, layer) -> int:  # as in a list, -1 is the last one
-        return check_whole("layer", layer, least=-len(self), most=len(self) - 1)
+        n_layers = len(self._slots)
+        return check_whole("layer", layer, least=-n_layers, most=n_layers - 1)
 
     def __len__(self):  # layers, not tokens: an empty cache is still a cache
         return len(self._slots)

@@ -186,6 +186,9 @@ class PagedKVCache(KVCache):
             self.pool.give_back(page)
         self.table, self._fill = [], [0] * len(self)
 
+    def _check_layer(self, layer) -> int:
+        return check_whole("layer", layer, least=-len(self._fill), most=len(self._fill) - 1)
+
     def __len__(self):
         return len(self._fill)
 
