@@ -86,6 +86,8 @@ class KVCache:
 
     def _check_layer(self, layer) -> int:  # as in a list, -1 is the last one
         n_layers = len(self._slots)
+        if not isinstance(self._slots, list):  # a subclass's own
+            return layer
         return check_whole("layer", layer, least=-n_layers, most=n_layers - 1)
 
     def __len__(self):  # layers, not tokens: an empty cache is still a cache
