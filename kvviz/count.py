@@ -9,16 +9,14 @@ layer keeps, and one sum over the layers gives the bytes.
 
 from __future__ import annotations
 
-import math
-from numbers import Real
-
-from kvviz.arguments import check_whole, describe
+from kvviz.arguments import check_flag, check_number, check_whole
 from kvviz.layer_caches import LayerCache as LayerCache
 from kvviz.layer_caches import layers as layers
 from kvviz.page_counts import paged_bytes as paged_bytes
 from kvviz.page_counts import pages_needed as pages_needed
 
 FLOAT32 = 4  # bytes
+LONGEST = 1_000_000  # passes in a list
 UNITS = {"TiB": 2**40, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}  # in bytes
 
 
@@ -26,13 +24,13 @@ def rows(n_prompt: int, n_new: int, *, cached: bool) -> list[int]:
     """Rows computed in each pass: p, p + 1, ... without a cache; p, 1, 1, ... with one.
 
     Raises:
-        ValueError: `n_prompt` below 1 or `n_new` below 0.
+        ValueError: `n_prompt` below 1, `n_new` not from 0 to a million, or `cached` no bool.
 
     >>> kv.count.rows(5, 3, cached=False), kv.count.rows(5, 3, cached=True)
     ([5, 6, 7], [5, 1, 1])
     """
-    check_whole("n_prompt", n_prompt, least=1)
-    check_whole("n_new", n_new, least=0)
+    n_prompt, cached = check_whole("n_prompt", n_prompt, least=1), check_flag("cached", cached)
+    n_new = check_whole("n_new", n_new, least=0, most=LONGEST)
     if cached:
         return [n_prompt, *[1] * (n_new - 1)][:n_new]
     return [n_prompt + step for step in range(n_new)]
@@ -40,6 +38,9 @@ def rows(n_prompt: int, n_new: int, *, cached: bool) -> list[int]:
 
 def positions(n_prompt: int, n_new: int, *, cached: bool) -> int:
     """Token positions that the model runs over, in all passes together.
+
+    Raises:
+        ValueError: as `rows`.
 
     >>> kv.count.positions(20, 200, cached=False), kv.count.positions(20, 200, cached=True)
     (23900, 219)
@@ -52,11 +53,13 @@ def cells(n_prompt: int, n_new: int, *, cached: bool) -> int:
 
     The row at position i has i + 1 cells: it attends to itself and to everything before it.
 
+    Raises:
+        ValueError: as `rows`.
+
     >>> kv.count.cells(5, 3, cached=False), kv.count.cells(5, 3, cached=True)
     (64, 28)
     """
-    last = [n_prompt + step for step in range(n_new)]
-    per_pass = zip(last, rows(n_prompt, n_new, cached=cached), strict=True)
+    per_pass = enumerate(rows(n_prompt, n_new, cached=cached), int(n_prompt))
     return sum(_triangle(end) - _triangle(end - n_rows) for end, n_rows in per_pass)
 
 
@@ -66,13 +69,14 @@ def bytes_per_token(config, *, bytes_per_number: float = 4) -> float:
     `2 x layers x n_kv_heads x head_dim x bytes_per_number` for a plain decoder; see `layers`.
 
     Raises:
+        TypeError: `config` is not a config.
         ValueError: `bytes_per_number` isn't above 0, or `layers` doesn't support the config.
 
     >>> kv.count.bytes_per_token(model.config), 2 * 3 * 2 * 22 * 4
     (1056, 1056)
     """
-    _check_number_size(bytes_per_number)
-    return bytes_per_number * sum(kept.per_token for kept in layers(config))
+    size = check_number("bytes_per_number", bytes_per_number, above=0)
+    return size * sum(kept.per_token for kept in layers(config))
 
 
 def cache_bytes(config, held: int, *, batch_size: int = 1, bytes_per_number: float = 4) -> float:
@@ -95,13 +99,14 @@ def cache_bytes(config, held: int, *, batch_size: int = 1, bytes_per_number: flo
             change the recurrent states of linear layers, which are float32.
 
     Raises:
+        TypeError: `config` is not a config.
         ValueError: `held` below 0, `batch_size` below 1, `bytes_per_number` not above 0, or a
             config that `layers` doesn't support.
 
     >>> kv.count.cache_bytes(model.config, 10), kv.count.cache_bytes(model.config, 10, batch_size=2)
     (10560, 21120)
     """
-    check_whole("held", held, least=0)
+    held = check_whole("held", held, least=0)
     total = _sum_bytes(config, held, 1, batch_size, bytes_per_number)
     return total if held else 0
 
@@ -120,12 +125,13 @@ def allocated_bytes(
         config, batch_size, bytes_per_number: see `cache_bytes`.
 
     Raises:
+        TypeError: `config` is not a config.
         ValueError: `slots` below 1, or anything that `cache_bytes` refuses.
 
     >>> kv.count.allocated_bytes(model.config, 16)
     16896
     """
-    check_whole("slots", slots, least=1)
+    slots = check_whole("slots", slots, least=1)
     return _sum_bytes(config, slots, 0, batch_size, bytes_per_number)
 
 
@@ -157,6 +163,7 @@ def quantised_bytes(
         bytes_per_number: of a float that isn't rounded.
 
     Raises:
+        TypeError: `config` is not a config.
         ValueError: `bits` or `bytes_per_number` not above 0, `scale_bytes` below 0, `group` below 1
             or not a divisor of a layer's whole numbers, `recent` not between 0 and `held`, or
             anything that `cache_bytes` refuses.
@@ -164,16 +171,14 @@ def quantised_bytes(
     >>> kv.count.quantised_bytes(model.config, 10, bits=8, group=22), 10 * 264 * (1 + 4 / 22)
     (3120.0, 3120.0)
     """
-    check_whole("held", held, least=0)
-    check_whole("group", group, least=1)
-    check_whole("batch_size", batch_size, least=1)
-    check_whole("recent", recent, least=0)
-    _check_number_size(bits, "bits")
-    _check_number_size(bytes_per_number)
+    held, group = check_whole("held", held, least=0), check_whole("group", group, least=1)
+    batch_size = check_whole("batch_size", batch_size, least=1)
+    recent = check_whole("recent", recent, least=0)
+    bits = check_number("bits", bits, above=0)
+    bytes_per_number = check_number("bytes_per_number", bytes_per_number, above=0)
+    scale_bytes = check_number("scale_bytes", scale_bytes, least=0)
     if recent > held:
         raise ValueError(f"recent: expected at most the {held} tokens held, but got {recent}")
-    if scale_bytes != 0:
-        _check_number_size(scale_bytes, "scale_bytes")
     total = 0
     for layer in layers(config):
         kept = min(held, layer.window - 1) if layer.window else held
@@ -194,13 +199,12 @@ def in_units(n_bytes: int) -> str:
     """Bytes as text, in units of 1,024 and three digits.
 
     Raises:
-        TypeError: `n_bytes` isn't a number.
+        ValueError: `n_bytes` isn't a finite number of at least 0.
 
     >>> in_units(46_080), in_units(1_384_120)
     ('45 KiB', '1.32 MiB')
     """
-    if not isinstance(n_bytes, Real):
-        raise TypeError(f"n_bytes: expected a number, but got {describe(n_bytes)}")
+    n_bytes = check_number("n_bytes", n_bytes, least=0)
     for unit, size in UNITS.items():
         if n_bytes >= size:
             return f"{n_bytes / size:.{4 if n_bytes >= 1000 * size else 3}g} {unit}"
@@ -209,8 +213,8 @@ def in_units(n_bytes: int) -> str:
 
 def _sum_bytes(config, tokens, spared, batch_size, bytes_per_number):
     """Bytes with `tokens` in each layer, or at most W - `spared` in a window of W."""
-    check_whole("batch_size", batch_size, least=1)
-    _check_number_size(bytes_per_number)
+    batch_size = check_whole("batch_size", batch_size, least=1)
+    bytes_per_number = check_number("bytes_per_number", bytes_per_number, above=0)
     total = 0
     for layer in layers(config):
         kept = min(tokens, layer.window - spared) if layer.window else tokens
@@ -221,9 +225,3 @@ def _sum_bytes(config, tokens, spared, batch_size, bytes_per_number):
 
 def _triangle(n):
     return n * (n + 1) // 2
-
-
-def _check_number_size(size, name="bytes_per_number"):
-    is_number = isinstance(size, Real) and not isinstance(size, bool)
-    if not is_number or not 0 < size < math.inf:
-        raise ValueError(f"{name}: expected a number above 0, but got {describe(size)}")

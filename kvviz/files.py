@@ -32,21 +32,50 @@ def write_whole(path, content: bytes | str) -> Path:
     return path
 
 
-def to_path(path, ending: str = "") -> Path:
+def to_path(path, ending: str = "", what: str = "path") -> Path:
     """`path` as a Path, if it is a file's name, and one with this ending.
 
     Raises:
         TypeError: it is neither text nor a path.
-        ValueError: it has another ending.
+        ValueError: it has another ending, or characters that no file's name can have.
 
     >>> to_path("mine.gif", ".gif").suffix
     '.gif'
     """
     if not isinstance(path, str | os.PathLike):
-        raise TypeError(f"path: expected the name of a file, but got {describe(path)}")
-    path = Path(path)
+        kind = "folder" if what == "folder" else "file"
+        raise TypeError(f"{what}: expected the name of a {kind}, but got {describe(path)}")
+    path = Path(os.fsdecode(path))
+    try:
+        usable = "\0" not in os.fsencode(path).decode("latin-1")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        usable = False
+    if not usable:
+        raise ValueError(f"path: expected the name of a file, but got {str(path)!r:.80}")
     if ending and path.suffix.lower() != ending:
         raise ValueError(f"path: expected a name that ends in {ending}, but got {path.name!r}")
+    return path
+
+
+def check_file(path) -> Path:
+    """`path`, if it's a file that can be read to its end.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        IsADirectoryError: it's a folder.
+        OSError: it's neither, such as a pipe.
+
+    >>> check_file("no-such.npz")
+    Traceback (most recent call last):
+    FileNotFoundError: no-such.npz: expected a file, but there's none of this name
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: expected a file, but there's none of this name")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a file, but this is a folder")
+    if not path.is_file():
+        raise OSError(f"{path}: expected a file, but this is a device or a pipe")
     return path
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kvviz.arguments import describe
+from kvviz.arguments import check_whole, describe
 
 
 class KVEntry(NamedTuple):
@@ -37,9 +37,13 @@ class KVCache:
     >>> logits = Forge.small()(ids, cache)
     >>> cache
     KVCache(4), 6 tokens held
+
+    Raises:
+        ValueError: no number of layers; in the methods, a layer that the cache doesn't have.
     """
 
     def __init__(self, n_layers: int):
+        n_layers = check_whole("n_layers", n_layers, least=1, most=10_000)
         self._slots: list[KVEntry | None] = [None] * n_layers
 
     def get(self, layer: int) -> KVEntry | None:
@@ -48,17 +52,17 @@ class KVCache:
         >>> KVCache(4).get(0) is None
         True
         """
-        return self._slots[layer]
+        return self._slots[self._check_layer(layer)]
 
     def update(self, layer: int, entry: KVEntry) -> None:
-        """Replace a layer's entry with this one.
+        """Replace a layer's entry with this one, whatever it is: a subclass may keep other things.
 
         >>> cache = KVCache(1)
         >>> cache.update(0, KVEntry(torch.zeros(1, 2, 6, 14), torch.zeros(1, 2, 6, 14)))
         >>> cache.held
         6
         """
-        self._slots[layer] = entry
+        self._slots[self._check_layer(layer)] = entry
 
     def reset(self) -> None:
         """Empty every slot.
@@ -80,6 +84,12 @@ class KVCache:
         """
         return 0 if (entry := self.get(0)) is None else entry[0].shape[2]
 
+    def _check_layer(self, layer) -> int:  # as in a list, -1 is the last one
+        n_layers = len(self._slots)
+        if not isinstance(self._slots, list):  # a subclass's own
+            return layer
+        return check_whole("layer", layer, least=-n_layers, most=n_layers - 1)
+
     def __len__(self):  # layers, not tokens: an empty cache is still a cache
         return len(self._slots)
 
@@ -94,19 +104,20 @@ def causal_mask(t: int, pos_start: int, pos_end: int, device=None) -> Tensor | N
         (t, pos_end) bool, True up to the row's own position; None for one row, which sees all.
 
     Raises:
-        ValueError: `t` isn't pos_end - pos_start, or it's below 1.
+        ValueError: `t` isn't pos_end - pos_start, or it's below 1; or no `device` of torch.
 
     >>> causal_mask(2, pos_start=4, pos_end=6).int()
     tensor([[1, 1, 1, 1, 1, 0],
             [1, 1, 1, 1, 1, 1]], dtype=torch.int32)
     """
+    t, pos_start = check_whole("t", t), check_whole("pos_start", pos_start)
+    pos_end = check_whole("pos_end", pos_end)
+    if not 0 < t == pos_end - pos_start <= pos_end:
+        raise ValueError(f"expected t = pos_end - pos_start, got {t}, {pos_start} and {pos_end}")
     try:
-        fits = 0 < t == pos_end - pos_start <= pos_end
-    except TypeError:  # not even numbers
-        fits = False
-    if not fits:
-        came = f"{describe(t)}, {describe(pos_start)} and {describe(pos_end)}"
-        raise ValueError(f"expected t = pos_end - pos_start, got {came}")
+        device = device and torch.device(device)
+    except (RuntimeError, TypeError, ValueError):
+        raise ValueError(f"device: expected torch's, but got {describe(device)}") from None
     if t == 1:
         return None
     rows = torch.arange(pos_start, pos_end, device=device)
@@ -160,10 +171,15 @@ class Forge(nn.Module):
     >>> forge = Forge.small()
     >>> forge(ids).shape
     torch.Size([1, 6, 101])
+
+    Raises:
+        TypeError: `c` isn't a `ForgeConfig`.
     """
 
     def __init__(self, c: ForgeConfig):
         super().__init__()
+        if not isinstance(c, ForgeConfig):
+            raise TypeError(f"c: expected a ForgeConfig, but got {describe(c)}")
         self.config = c
         self.embedding = _weight(c.vocab_size, c.hidden_size)
         self.layers = nn.ModuleList(Layer(c) for _ in range(c.n_layers))
@@ -331,7 +347,8 @@ class Forge(nn.Module):
             raise TypeError(f"expected ids as a tensor of int64, got {got}")
         vocab, known, shape = self.config.vocab_size, self.config.max_positions, tuple(ids.shape)
         if len(shape) != 2 or not ids.numel() or ids.min() < 0 or ids.max() >= vocab:
-            raise ValueError(f"expected ids (batch, tokens), 0 to {vocab - 1}, got {shape}: {ids}")
+            came = describe(ids.tolist()) if len(shape) == 2 and 0 < ids.numel() < 9 else shape
+            raise ValueError(f"expected ids (batch, tokens), 0 to {vocab - 1}, got {came}")
         if cache is not None and not (hasattr(cache, "get") and hasattr(cache, "update")):
             raise TypeError(f"expected a KVCache or None, got {type(cache).__name__}")
         if (n_layers := getattr(cache, "__len__", lambda: len(self.layers))()) != len(self.layers):
@@ -347,10 +364,13 @@ class Forge(nn.Module):
     def small(cls, seed: int = 0) -> Forge:
         """A random model, ready in an instant; the same seed gives the same weights.
 
+        Raises:
+            ValueError: `seed` isn't a whole number.
+
         >>> torch.equal(Forge.small(seed=3)(ids), Forge.small(seed=3)(ids))
         True
         """
-        forge, seeded = cls(ForgeConfig()), torch.Generator().manual_seed(seed)
+        forge, seeded = cls(ForgeConfig()), torch.Generator().manual_seed(check_whole("seed", seed))
         for weight in forge.parameters():
             mean, spread = (0.0, 0.2) if weight.ndim == 2 else (1.0, 0.1)
             weight.normal_(mean, spread, generator=seeded)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 
-PATIENCE = 10  # seconds for the hub's first answer; without a network, no answer comes at once
+PATIENCE = 2  # seconds for the hub's first answer, whatever is wrong with the network
 
 
 def is_name(name) -> bool:
@@ -25,16 +27,39 @@ def is_name(name) -> bool:
 def is_reachable() -> bool:
     """Whether the hub answers, asked once and through the library's own connection.
 
-    The library itself would try six times, for 23 seconds.
+    The library itself would try six times, for 23 seconds. The limit for a single address doesn't
+    cover a name that isn't resolved, nor several addresses in turn: so the asking has a thread.
     """
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
+    answered = threading.Event()
+
+    def ask():
+        with contextlib.suppress(Exception):  # no network, or offline mode
+            get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+            answered.set()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    return answered.is_set()
+
+
+@contextlib.contextmanager
+def asking(asked: bool):
+    """Unless the hub is asked, the library sends nothing inside the block.
+
+    It would ask the hub for a list of its own even where every file is at hand, and wait for it.
+    """
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not asked
     try:
-        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
-    except Exception:  # no network, or offline mode; their types change with the library's client
-        return False
-    return True
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def explain(reason: str, *, asked: bool) -> str:

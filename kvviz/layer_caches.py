@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from kvviz.arguments import is_whole
+from kvviz.arguments import describe, is_whole
 
 WINDOW_FIELDS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 KINDS = ("full_attention", *WINDOW_FIELDS, "linear_attention")
 # The fields that are read here don't give the size of these models' caches.
+MOST_LAYERS = 10_000
 UNSUPPORTED = ("cpmant", "dory", "mimo_v2_flash", "mllama_text_model")
 
 
@@ -62,8 +63,8 @@ def layers(config) -> list[LayerCache]:
     >>> kv.count.layers(model.config)[2]
     LayerCache(layer=2, kind='full_attention', per_token=88, window=None, conv=0, recurrent=0)
     """
-    if not hasattr(config, "get_text_config"):
-        raise TypeError(f"expected a config, such as model.config, got {type(config).__name__}")
+    if not hasattr(config, "get_text_config") or isinstance(config, type):
+        raise TypeError(f"expected a config, such as model.config, got {describe(config)}")
     if config.is_encoder_decoder:
         _refuse(config, "a decoder-only model", "an encoder-decoder")
     config = config.get_text_config(decoder=True)
@@ -74,6 +75,8 @@ def layers(config) -> list[LayerCache]:
     if config.model_type in UNSUPPORTED:
         _refuse(config, "fields that give the size of its cache", "others")
     n_layers = _read(config, "num_hidden_layers")
+    if n_layers > MOST_LAYERS:
+        _refuse(config, f"`num_hidden_layers` up to {MOST_LAYERS:,}", describe(n_layers))
     kinds = getattr(config, "layer_types", None) or [None] * n_layers
     modes = getattr(config, "kv_sharing_modes", None) or [None] * n_layers
     own = [n for n in range(n_layers) if modes[n] != "reuse"]
@@ -125,7 +128,7 @@ def _count_states(config):
 def _read(config, name, least=1):
     value = getattr(config, name, None)
     if not is_whole(value) or value < least:
-        _refuse(config, f"`{name}`, a whole number of at least {least}", repr(value))
+        _refuse(config, f"`{name}`, a whole number of at least {least}", describe(value))
     return value
 
 

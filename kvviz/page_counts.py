@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import ceil, inf
-from numbers import Real
+from collections.abc import Iterable, Mapping, Sequence
 
-from kvviz.arguments import check_whole, describe
+from kvviz.arguments import check_number, check_whole, describe
 from kvviz.layer_caches import layers
 
 
@@ -30,15 +28,14 @@ def pages_needed(held: int | Sequence[int], page_size: int, *, prefix: int = 0) 
     >>> kv.count.pages_needed([33, 40], 16), kv.count.pages_needed([33, 40], 16, prefix=32)
     (6, 4)
     """
-    lengths = _check_lengths(held)
-    check_whole("page_size", page_size, least=1)
-    check_whole("prefix", prefix, least=0)
+    lengths, prefix = _check_lengths(held), check_whole("prefix", prefix, least=0)
+    page_size = check_whole("page_size", page_size, least=1)
     if lengths and min(lengths) < prefix:
         raise ValueError(f"prefix: expected at most {min(lengths)}, the shortest, but got {prefix}")
     full = prefix // page_size if lengths else 0
-    own = [ceil(length / page_size) - full for length in lengths if length > prefix]
+    own = [-(-length // page_size) - full for length in lengths if length > prefix]
     # Texts that end with the prefix have no token of their own: one last page does for all.
-    ended = ceil(prefix / page_size) - full if prefix in lengths else 0
+    ended = -(-prefix // page_size) - full if prefix in lengths else 0
     return full + sum(own) + ended
 
 
@@ -60,27 +57,26 @@ def paged_bytes(
         held, page_size, prefix: see `pages_needed`.
 
     Raises:
+        TypeError: `config` is not a config.
         ValueError: anything that `pages_needed` or `layers` refuses, `bytes_per_number` not above
             0, or a layer with a window or a state, which engines keep in pages of another size.
 
     >>> kv.count.paged_bytes(model.config, 10, 16), kv.count.cache_bytes(model.config, 10)
     (16896, 10560)
     """
-    if not isinstance(bytes_per_number, Real) or not 0 < bytes_per_number < inf:
-        came = describe(bytes_per_number)
-        raise ValueError(f"bytes_per_number: expected a number above 0, but got {came}")
+    bytes_per_number = check_number("bytes_per_number", bytes_per_number, above=0)
     kept = layers(config)
     if others := [each.kind for each in kept if each.kind != "full_attention"]:
         raise ValueError(f"expected layers that attend to all tokens, but got {others[0]}")
     n_pages = pages_needed(held, page_size, prefix=prefix)
-    return n_pages * page_size * bytes_per_number * sum(each.per_token for each in kept)
+    return n_pages * int(page_size) * bytes_per_number * sum(each.per_token for each in kept)
 
 
 def _check_lengths(held) -> list[int]:
     """One length or several, as a list."""
-    if isinstance(held, (str, bytes)) or (many := getattr(held, "__iter__", None)) is None:
-        return [check_whole("held", held, least=0)]
-    try:
-        return [check_whole("held", length, least=0) for length in many()]
-    except TypeError:
-        raise ValueError(f"held: expected lengths, but got {describe(held)}") from None
+    if isinstance(held, Mapping):
+        raise ValueError(f"held: expected lengths, but got {describe(held)}")
+    is_one = isinstance(held, str | bytes) or getattr(held, "shape", None) == ()
+    if is_one or not isinstance(held, Iterable):
+        held = [held]
+    return [check_whole("held", length, least=0) for length in held]

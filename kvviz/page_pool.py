@@ -10,8 +10,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_whole, describe
 from kvviz.words import pluralize
+
+MOST = 10_000_000  # pages
 
 
 class PagePool:
@@ -22,11 +24,14 @@ class PagePool:
     >>> pool = PagePool(n_pages=4, page_size=16)
     >>> pool.take(2), pool.owners, pool.free
     ([0, 1], [1, 1, 0, 0], [2, 3])
+
+    Raises:
+        ValueError: no number of pages or tokens; in the methods, a page that the pool doesn't have.
     """
 
     def __init__(self, n_pages: int = 64, page_size: int = 16):
         self.page_size = check_whole("page_size", page_size, least=1)
-        self.owners = [0] * check_whole("n_pages", n_pages, least=1)
+        self.owners = [0] * check_whole("n_pages", n_pages, least=1, most=MOST)
         self.pages: Tensor | None = None
 
     @property
@@ -42,12 +47,14 @@ class PagePool:
         """Give out the first `n` free pages, each to one owner.
 
         Raises:
+            ValueError: `n` isn't a whole number of at least 0.
             RuntimeError: fewer are free; none is given out then.
 
         >>> PagePool(n_pages=2).take(3)
         Traceback (most recent call last):
         RuntimeError: no room: this takes 3 more pages, and 2 of 2 are free
         """
+        n = check_whole("n", n, least=0)
         if n > len(free := self.free):
             has = f"{len(free)} of {len(self.owners)} {'is' if len(free) == 1 else 'are'} free"
             raise RuntimeError(f"no room: this takes {pluralize(n, 'more page')}, and {has}")
@@ -63,7 +70,7 @@ class PagePool:
         >>> pool.owners
         [2]
         """
-        self.owners[page] += 1
+        self.owners[self._check_page(page)] += 1
 
     def give_back(self, page: int) -> None:
         """Count one owner less; without any, the page is free, whatever is still written there.
@@ -73,19 +80,28 @@ class PagePool:
         >>> pool.free
         [0]
         """
-        self.owners[page] -= 1
+        self.owners[self._check_page(page)] -= 1
+
+    def _check_page(self, page) -> int:
+        return check_whole("page", page, least=0, most=len(self.owners) - 1)
 
     def fit(self, n_layers: int, columns: Tensor) -> None:
         """Make the pages, as wide as these columns (2, B, G, tokens, D); or see that they fit.
 
         Raises:
-            ValueError: the pages that caches hold are of another size or dtype.
+            TypeError: `columns` isn't a tensor of five axes.
+            ValueError: no number of layers, or the pages that caches hold are of another size or
+                dtype.
 
         >>> pool = PagePool(n_pages=8, page_size=16)
         >>> pool.fit(4, torch.zeros(2, 1, 3, 5, 64))
         >>> pool.pages.shape
         torch.Size([8, 4, 2, 1, 3, 16, 64])
         """
+        if not isinstance(columns, Tensor) or columns.ndim != 5:
+            expected = "a tensor (2, B, G, tokens, D)"
+            raise TypeError(f"columns: expected {expected}, but got {describe(columns)}")
+        n_layers = check_whole("n_layers", n_layers, least=1)
         *sides, _, width = columns.shape
         shape = (len(self.owners), n_layers, *sides, self.page_size, width)
         kind = shape, columns.dtype

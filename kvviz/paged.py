@@ -14,7 +14,7 @@ from math import ceil
 import torch
 from torch import Tensor
 
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_whole, describe
 from kvviz.forge import KVCache, KVEntry
 from kvviz.page_pool import PagePool
 from kvviz.words import pluralize
@@ -30,14 +30,21 @@ class PagedKVCache(KVCache):
     >>> logits = kv.Forge.small()(ids, cache)
     >>> cache, cache.table
     (PagedKVCache(4), 6 tokens held in 2 pages of 4, [0, 1])
+
+    Raises:
+        TypeError: `pool` isn't a `PagePool`.
+        ValueError: no number of layers, tokens or pages; in the methods, a layer or a position that
+            the cache doesn't have.
     """
 
     def __init__(
         self, n_layers: int, page_size: int = 16, n_pages: int = 64, pool: PagePool | None = None
     ):
+        if not isinstance(pool, PagePool | None):
+            raise TypeError(f"pool: expected a PagePool, but got {describe(pool)}")
         self.pool = PagePool(n_pages, page_size) if pool is None else pool
         self.table: list[int] = []  # page numbers, in the order of the text
-        self._fill = [0] * n_layers  # tokens that each layer holds
+        self._fill = [0] * check_whole("n_layers", n_layers, 1, 10_000)  # tokens in each layer
 
     def locate(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """The page and the cell in it where each position's key and value are.
@@ -47,7 +54,11 @@ class PagedKVCache(KVCache):
         >>> cache.locate(torch.tensor([0, 3, 4]))
         (tensor([7, 7, 2]), tensor([0, 3, 0]))
         """
-        size = self.pool.page_size
+        size, room = self.pool.page_size, len(self.table) * self.pool.page_size
+        is_whole = isinstance(positions, Tensor) and positions.dtype in (torch.int64, torch.int32)
+        if not is_whole or not bool(((positions >= 0) & (positions < room)).all()):
+            expected = f"a tensor of positions, 0 to {room - 1}"
+            raise ValueError(f"positions: expected {expected}, but got {describe(positions)}")
         return torch.tensor(self.table)[positions // size], positions % size
 
     def get(self, layer: int) -> KVEntry | None:
@@ -58,7 +69,7 @@ class PagedKVCache(KVCache):
         >>> torch.equal(cache.get(0).keys, entry.keys)
         True
         """
-        if not self._fill[layer]:
+        if not self._fill[layer := self._check_layer(layer)]:
             return None
         pages, cells = self.locate(torch.arange(self._fill[layer]))
         columns = self.pool.pages[pages, layer, :, :, :, cells]  # (held, 2, B, G, D)
@@ -69,14 +80,17 @@ class PagedKVCache(KVCache):
 
         Raises:
             RuntimeError: more pages are needed than are free; nothing is written then.
-            ValueError: a shorter entry than the one held, or another size than the pool's pages.
+            TypeError: an entry that isn't keys and values.
+            ValueError: no such layer, a shorter entry than the one held, or another size than the
+                pool's pages.
 
         >>> cache, entry = PagedKVCache(1, page_size=16), KVEntry(*torch.zeros(2, 1, 2, 33, 14))
         >>> cache.update(0, entry)
         >>> cache.table
         [0, 1, 2]
         """
-        columns = torch.stack(tuple(entry))  # (2, B, G, tokens, D)
+        layer = self._check_layer(layer)
+        columns = torch.stack(tuple(_check_entry(entry)))  # (2, B, G, tokens, D)
         held, end = self._fill[layer], columns.shape[3]
         if end < held:
             raise ValueError(f"expected at least the {held} tokens held, got {end}: reset it first")
@@ -91,15 +105,20 @@ class PagedKVCache(KVCache):
     def make_room(self, held: int, end: int) -> None:
         """Own each page that positions held to end - 1 are written to, and be the only owner.
 
+        Raises:
+            ValueError: no whole numbers of at least 0.
+            RuntimeError: as `PagePool.take`.
+
         >>> cache = PagedKVCache(1, page_size=4)
         >>> cache.make_room(0, 6)
         >>> cache.table
         [0, 1]
         """
+        held, end = check_whole("held", held, least=0), check_whole("end", end, least=0)
         size, pool = self.pool.page_size, self.pool
-        written = range(held // size, min(ceil(end / size), len(self.table)))  # of those it has
+        written = range(held // size, min(-(-end // size), len(self.table)))  # of those it has
         shared = [n for n in written if pool.owners[self.table[n]] > 1]
-        taken = pool.take(len(shared) + max(0, ceil(end / size) - len(self.table)))
+        taken = pool.take(len(shared) + max(0, -(-end // size) - len(self.table)))
         for n in shared:  # copy on write
             page, self.table[n] = self.table[n], taken.pop(0)
             pool.pages[self.table[n]] = pool.pages[page]
@@ -146,7 +165,7 @@ class PagedKVCache(KVCache):
         >>> cache.held, cache.table
         (3, [0])
         """
-        left = self.held + check_whole("n", n, least=-self.held)
+        left = self.held + (n := check_whole("n", n, least=-self.held))
         if left > self.held:
             raise ValueError(f"n: expected 0 or a negative number, of tokens to take out, got {n}")
         needed = ceil(left / self.pool.page_size)
@@ -167,9 +186,21 @@ class PagedKVCache(KVCache):
             self.pool.give_back(page)
         self.table, self._fill = [], [0] * len(self)
 
+    def _check_layer(self, layer) -> int:
+        return check_whole("layer", layer, least=-len(self._fill), most=len(self._fill) - 1)
+
     def __len__(self):
         return len(self._fill)
 
     def __repr__(self):
         n, size = pluralize(len(self.table), "page"), self.pool.page_size
         return f"{super().__repr__()} in {n} of {size}"
+
+
+def _check_entry(entry):
+    """`entry`, if it is keys and values, else a TypeError."""
+    tensors = isinstance(entry, tuple | list) and all(isinstance(each, Tensor) for each in entry)
+    if not tensors or len(entry) != 2 or any(each.ndim != 4 for each in entry):
+        expected = "expected keys and values, each (B, G, held, D)"
+        raise TypeError(f"entry: {expected}, but got {describe(entry)}")
+    return entry

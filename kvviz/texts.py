@@ -2,6 +2,8 @@
 
 from importlib.resources import files
 
+from kvviz.arguments import describe
+
 _NAMES = ("lighthouse",)
 
 
@@ -17,6 +19,7 @@ def load_text(name: str = "lighthouse") -> str:
     >>> kv.load_text()[:32]
     'The lighthouse at Carrow Point h'
     """
-    if name not in _NAMES:
-        raise ValueError(f"expected the name of a text, {' or '.join(_NAMES)}, got {name!r}")
+    if not isinstance(name, str) or name not in _NAMES:
+        known = " or ".join(_NAMES)
+        raise ValueError(f"expected the name of a text, {known}, got {describe(name)}")
     return (files("kvviz") / f"{name}.txt").read_text(encoding="utf-8")

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
-from numbers import Real
 
-from kvviz.arguments import describe
+from kvviz.arguments import check_flag, check_number, check_whole, describe
 from kvviz.progress import bar
 
+MOST = 1_000_000  # rounds, or calls in a row
 ENOUGH = 6  # with fewer rounds, chance puts them all on one side more often than once in 20
 
 
@@ -26,8 +26,8 @@ class Comparison:
     """Seconds of each call, by name and round; the others are compared to the first name.
 
     Raises:
-        ValueError: nothing was timed, some calls were timed more often than others, or a time is
-            zero; in the methods, a name that wasn't timed.
+        ValueError: nothing was timed, some calls were timed more often than others, or a time
+            isn't a number above 0.
 
     >>> kv.timing.Comparison({"plain": (2.0,) * 6, "cached": (1.0,) * 6})
     medians of 6 alternating rounds; ratios to 'plain', round by round
@@ -42,10 +42,13 @@ class Comparison:
         if not isinstance(self.seconds, Mapping):
             raise ValueError(f"{expected}, got {describe(self.seconds)}")
         taken = list(self.seconds.values())
-        if not all(isinstance(t, Real) for times in taken for t in times):
+        listed = all(isinstance(times, list | tuple) for times in taken)
+        names = all(isinstance(name, str) for name in self.seconds)
+        if not names or not listed or not taken or not taken[0] or len({*map(len, taken)}) > 1:
             raise ValueError(f"{expected}, got {describe(self.seconds)}")
-        if not taken or not taken[0] or len(set(map(len, taken))) > 1 or min(map(min, taken)) <= 0:
-            raise ValueError(f"{expected}, got {describe(self.seconds)}")
+        for name, times in self.seconds.items():
+            for each in times:
+                check_number(f"seconds of {name!r}", each, above=0)
 
     @property
     def base(self) -> str:
@@ -58,6 +61,9 @@ class Comparison:
     def median(self, name: str) -> float:
         """Median seconds of one of the calls.
 
+        Raises:
+            ValueError: this name wasn't timed.
+
         >>> kv.timing.Comparison({"plain": (2.0, 4.0, 3.0)}).median("plain")
         3.0
         """
@@ -66,14 +72,21 @@ class Comparison:
     def ratios(self, name: str, base: str | None = None) -> list[float]:
         """`name`'s time divided by the base's in the same round, from low to high.
 
+        Raises:
+            ValueError: one of the names wasn't timed.
+
         >>> kv.timing.Comparison({"a": (2.0, 4.0), "b": (8.0, 8.0)}).ratios("b")
         [2.0, 4.0]
         """
-        pairs = zip(self._times(name), self._times(base or self.base), strict=True)
+        base = self.base if base is None else base
+        pairs = zip(self._times(name), self._times(base), strict=True)
         return sorted(one / other for one, other in pairs)
 
     def ratio(self, name: str, base: str | None = None) -> float:
         """The median of `ratios`.
+
+        Raises:
+            ValueError: as `ratios`.
 
         >>> kv.timing.Comparison({"a": (2.0, 4.0), "b": (8.0, 8.0)}).ratio("b")
         3.0
@@ -87,6 +100,9 @@ class Comparison:
         from n tosses of a fair coin (David and Nagaraja, Order Statistics, 2003, 7.1). Fewer than
         six are too few for that, so the range goes from the lowest to the highest.
 
+        Raises:
+            ValueError: as `ratios`.
+
         >>> kv.timing.Comparison({"a": (1.0,) * 4, "b": (2.0, 3.0, 2.0, 4.0)}).spread("b")
         (2.0, 4.0)
         """
@@ -99,16 +115,20 @@ class Comparison:
 
         Otherwise "too noisy to tell", or "too few to tell" for fewer than six rounds.
 
+        Raises:
+            ValueError: as `ratios`, or `factor` isn't a number above 0.
+
         >>> kv.timing.Comparison({"a": (1.0,) * 6, "b": (3.0,) * 6}).tells("b", factor=2)
         'slower'
         """
+        low, high = self.spread(name, base)
+        factor = check_number("factor", factor, above=0)
         if self.rounds < ENOUGH:
             return "too few to tell"
-        low, high = self.spread(name, base)
         return "slower" if low > factor else "faster" if high < factor else "too noisy to tell"
 
     def _times(self, name: str) -> Sequence[float]:
-        if name not in self.seconds:
+        if not isinstance(name, str) or name not in self.seconds:
             raise ValueError(
                 f"expected a name that was timed ({', '.join(self.seconds)}), got {describe(name)}"
             )
@@ -150,20 +170,18 @@ def compare(
             KVVIZ_PROGRESS is 0.
 
     Raises:
-        TypeError: `calls` doesn't map names to functions, or a number isn't whole.
-        ValueError: fewer than two calls, no rounds, no repeats, or a negative warm-up.
+        TypeError: `calls` doesn't map names to functions.
+        ValueError: fewer than two calls, or rounds, repeats or a warm-up that aren't whole numbers
+            up to a million.
 
     >>> loops = {"sum": lambda: sum(range(9)), "list": lambda: list(range(9))}
     >>> kv.timing.compare(loops, rounds=3).rounds
     3
     """
-    _check(calls, rounds, warmup, repeats)
-    if len(calls) < 2 or rounds < 1:
-        raise ValueError(
-            f"expected at least two calls and one round, got {len(calls)} and {rounds}"
-        )
-    if warmup < 0 or repeats < 1:
-        raise ValueError(f"expected warmup >= 0 and repeats >= 1, got {warmup} and {repeats}")
+    _check(calls)
+    rounds, warmup = check_whole("rounds", rounds, 1, MOST), check_whole("warmup", warmup, 0, MOST)
+    repeats = check_whole("repeats", repeats, 1, MOST)
+    progress = None if progress is None else check_flag("progress", progress)
     seconds = {name: [] for name in calls}
     numbers = range(-warmup, rounds)
     for number in bar(numbers, shown=progress, desc="timing", unit=" rounds"):
@@ -174,18 +192,15 @@ def compare(
     return Comparison({name: tuple(times) for name, times in seconds.items()})
 
 
-def _check(calls, *numbers) -> None:
+def _check(calls) -> None:
     if not isinstance(calls, Mapping):
-        raise TypeError(f"expected {{name: function}}, got {type(calls).__name__}")
+        raise TypeError(f"expected {{name: function}}, got {describe(calls)}")
     for name, call in calls.items():
         if not isinstance(name, str) or not callable(call):
             came = f"{describe(name)}: {describe(call)}"
             raise TypeError(f"expected a name and a function, f and not f(), got {came}")
-    for number in numbers:
-        if not isinstance(number, int):
-            raise TypeError(
-                f"rounds, warmup, repeats: expected whole numbers, got {describe(number)}"
-            )
+    if len(calls) < 2:
+        raise ValueError(f"expected at least two calls to compare, got {len(calls)}")
 
 
 def _time(call, repeats: int) -> float:

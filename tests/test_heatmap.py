@@ -243,7 +243,7 @@ class Model:
         (torch.zeros(1, 2, 3), {}, r"but got shape \(1, 2, 3\)"),
         ([[]], {}, "expected a table"),
         ([[1, 2], [3]], {}, "values: expected rows of one length"),
-        ([["a"]], {}, "values: expected numbers, but got str"),
+        ([["a"]], {}, "values: expected numbers, but got 'a'"),
         (Model(), {}, "values: expected numbers, but got Model"),
         ([[1, Model()]], {}, "values: expected numbers, but got Model"),
         ([[NAN]], {}, "values: expected finite numbers, and NaN where there is nothing"),

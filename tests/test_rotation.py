@@ -252,7 +252,7 @@ def test_positions_beyond_the_width_are_left_out_and_it_says_so():
         ({0: KEY, -1: KEY}, {}, "keys, position: expected a whole number of at least 0, but"),
         ({0: KEY, 1: KEY[None]}, {}, r"keys\[1\]: expected D finite numbers, .* shape \(1, 14\)"),
         ({0: KEY, 1: KEY / 0}, {}, r"keys\[1\]: expected D finite numbers, but got some that"),
-        ({0: KEY, 1: ["x"] * 14}, {}, r"keys\[1\]: expected numbers, but got str"),
+        ({0: KEY, 1: ["x"] * 14}, {}, r"keys\[1\]: expected numbers, but got 'x'"),
         ({0: KEY, 1: KEY[:12]}, {}, r"an even number of numbers at each position, got \[12, 14\]"),
         ({0: KEY[:13], 1: KEY[:13]}, {}, "keys: expected an even number"),
         ({0: [], 1: []}, {}, "keys: expected an even number"),

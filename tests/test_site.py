@@ -336,7 +336,7 @@ def test_a_page_is_titled_by_its_prompt_and_holds_the_heads_it_is_given(walk, tm
     for wrong, says in [
         ({7: 0}, "layer 7: attention was kept for layers"),
         ({0: 99}, "head 99: layer 0 has heads 0 to"),
-        ([0], "expected {layer: heads}, but got list"),
+        ([0], "expected {layer: heads}, but got [0]"),
     ]:
         with pytest.raises(ValueError, match=re.escape(says)):
             walk.save(tmp_path / "other.html", heads=wrong)

@@ -89,7 +89,10 @@ def test_few_rounds_tell_nothing():
     "seconds", [{}, {"a": ()}, {"a": (1.0,), "b": (1.0, 2.0)}, {"a": (1.0, 0.0)}]
 )
 def test_times_that_cannot_be_compared_are_refused(seconds):
-    with pytest.raises(ValueError, match="expected seconds of each call in every round"):
+    with pytest.raises(
+        ValueError,
+        match="expected seconds of each call in every round|seconds of 'a': expected a number",
+    ):
         Comparison(seconds)
 
 
@@ -106,22 +109,21 @@ def test_a_name_that_was_not_timed_is_refused():
         ([int, int], {}, "expected {name: function}, got list"),
         ({"a": int, "b": 0}, {}, r"f and not f\(\), got 'b': 0"),
         ({1: int, 2: int}, {}, "a name and a function"),
-        ({"a": int, "b": int}, {"rounds": 1.5}, "expected whole numbers, got 1.5"),
-        ({"a": int, "b": int}, {"repeats": "3"}, "expected whole numbers, got '3'"),
     ],
 )
-def test_anything_but_functions_and_whole_numbers_is_refused(calls, options, says):
+def test_anything_but_functions_is_refused(calls, options, says):
     with pytest.raises(TypeError, match=says):
         compare(calls, **options)
 
 
-@pytest.mark.parametrize(("names", "rounds"), [("a", 3), ("ab", 0)])
-def test_too_little_to_compare_is_refused(names, rounds):
-    with pytest.raises(ValueError, match="at least two calls and one round"):
-        compare({name: time.time for name in names}, rounds=rounds)
+def test_a_single_call_is_refused():
+    with pytest.raises(ValueError, match="at least two calls to compare, got 1"):
+        compare({"a": time.time})
 
 
-@pytest.mark.parametrize("odd", [{"warmup": -1}, {"repeats": 0}])
+@pytest.mark.parametrize(
+    "odd", [{"warmup": -1}, {"repeats": 0}, {"rounds": 0}, {"rounds": 1.5}, {"repeats": "3"}]
+)
 def test_no_repeats_and_a_negative_warm_up_are_refused(odd):
-    with pytest.raises(ValueError, match="expected warmup >= 0 and repeats >= 1"):
+    with pytest.raises(ValueError, match="expected a whole number of at least [01], but got"):
         compare({"a": time.time, "b": time.time}, **odd)

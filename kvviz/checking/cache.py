@@ -87,11 +87,17 @@ def logit_gap(
     from rounding falls by eight or nine digits, and that of a bug doesn't move (IEEE 754: 24 and 53
     significant bits).
 
+    Raises:
+        TypeError, ValueError: as `check_cache`; `dtype` isn't one of torch's for floats.
+
     >>> kv.logit_gap().size < 1e-4, kv.logit_gap(dtype=torch.float64).size < 1e-12
     (True, True)
     """
     _check_classes(cache_class, forge_class)
     n_new = check_whole("n_new", n_new, least=LEAST_NEW)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        came = dtype if isinstance(dtype, torch.dtype) else describe(dtype)
+        raise TypeError(f"dtype: expected one for floats, such as torch.float64, got {came}")
     right = RightForge(model, ids, n_new, dtype)
     trial = Trial(right, cache_class, forge_class)
     logits, expected = trial.feed_after_reset(right.one_by_one).logits(), right.reference.logits

@@ -37,8 +37,10 @@ from kvviz.checking.turn_rules import kept_cache_not_used
 from kvviz.checking.verdict import Finding, Verdict
 from kvviz.checking.verdict_picture import describe_savings, make_drawer
 from kvviz.recording.recorder import record
+from kvviz.recording.steps import check_tokenizer
 from kvviz.words import pluralize
 
+MOST_NEW = 1000  # the plain loop computes every row again for each
 SECONDS = 20  # that one call of a loop may take, or ten times the plain loop
 
 
@@ -64,11 +66,12 @@ def check(loop, model, ids, n_new: int, *, then=None, tokenizer=None) -> Verdict
         tokenizer: gives the tokens their text; that of `load_model` is known already.
 
     Raises:
-        TypeError: loop is no function, or a model's own method; model is none of transformers.
-        ValueError: ids or then of another shape or no tokens of the model, n_new below 3, a model
-            without a head, in training mode or too large for float32, or a text past the length
-            from which a model's rotation depends on it. A mistake in the loop raises nothing, and
-            neither does an exception in it: the verdict says what is wrong.
+        TypeError: loop is no function, or a model's own method; model is none of transformers;
+            tokenizer is none.
+        ValueError: ids or then of another shape or no tokens of the model, n_new not 3 to 1000, a
+            model without a head, in training mode or too large for float32, or a text past the
+            length from which a model's rotation depends on it. A mistake in the loop raises
+            nothing, and neither does an exception in it: the verdict says what is wrong.
 
     >>> def loop(model, ids, n):
     ...     return model.generate(ids, max_new_tokens=n, do_sample=False)
@@ -77,10 +80,13 @@ def check(loop, model, ids, n_new: int, *, then=None, tokenizer=None) -> Verdict
     """
     check_loop(loop)
     check_prompt(ids)
-    n_new = check_whole("n_new", n_new, least=LEAST_NEW)
+    n_new = check_whole("n_new", n_new, least=LEAST_NEW, most=MOST_NEW)
+    check_tokenizer(tokenizer)
     check_model(model)
     check_prompt(ids, model)
     check_rotation(model, ids.shape[1] + n_new)
+    if then is not None:
+        check_prompt(then, model, name="then")
     reference = uncached_reference(model, ids, n_new)
     if then is None:
         return judge_loop(loop, model, reference, tokenizer)

@@ -8,9 +8,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from kvviz.arguments import check_flag, describe, list_several
 from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
-from kvviz.drawing.inputs import check_finite, shorten, shorten_names, to_numbers
+from kvviz.drawing.inputs import (
+    check_finite,
+    check_words,
+    read_levels,
+    shorten,
+    shorten_names,
+    to_numbers,
+)
 from kvviz.drawing.marks import write
 from kvviz.drawing.names import spread_out
 from kvviz.drawing.picture import Picture
@@ -40,18 +48,21 @@ def draw_bars(
         title, sentence, log, levels: as in `draw_curves`; here the x axis is the logarithmic one.
 
     Raises:
-        ValueError: nothing to draw, or no positive number on a log axis.
+        ValueError: nothing to draw, no positive number on a log axis, or a name to highlight that
+            isn't in `values`.
 
     >>> kv.draw_bars({"uncached": 23900, "cached": 219}, title="Positions computed")
     Positions computed: uncached 23,900, cached 219
     >>> kv.draw_bars({"a": 1, "b": 3}, title="Gaps", highlight=["b"], marked="too large")
     Gaps: a 1, b 3; too large: b
     """
-    values = {
-        name: float(to_numbers(repr(name), value))
-        for name, value in shorten_names("values", values).items()
-    }
-    levels, highlight = shorten_names("levels", levels or {}), [shorten(name) for name in highlight]
+    check_words(title, sentence, xlabel=xlabel, marked=marked)
+    log, levels = check_flag("log", log), read_levels(levels, log)
+    named = shorten_names("values", values)
+    values = {name: _read_length(name, value) for name, value in named.items()}
+    highlight = [shorten(name) for name in list_several("highlight", highlight, "a list of names")]
+    if unknown := [name for name in highlight if name not in values]:
+        raise ValueError(f"highlight: expected names in values, but got {describe(unknown[0])}")
     check_finite(np.array(list(values.values())), log)
     left, bold = measure_names(values) + 28, [name for name in values if name in highlight]
     below = LEGEND if marked and bold else 0
@@ -66,6 +77,13 @@ def draw_bars(
             _draw_legend(whole, left, size[1] - 15, marked)
         _paint_bars(ax, values, levels, bold, log)
     return Picture(figure, sentence or words)
+
+
+def _read_length(name: str, value) -> float:
+    length = to_numbers(repr(name), value)
+    if length.ndim:
+        raise ValueError(f"{name!r}: expected one number, but got {describe(value)}")
+    return float(length)
 
 
 def _say(values: Mapping, levels: Mapping) -> str:

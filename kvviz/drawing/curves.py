@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, LogLocator
 
+from kvviz.arguments import check_flag, check_number
 from kvviz.drawing import style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
 from kvviz.drawing.curve_names import name_ends
-from kvviz.drawing.inputs import check_finite, shorten_names, to_numbers
+from kvviz.drawing.inputs import check_finite, check_words, read_levels, shorten_names, to_numbers
 from kvviz.drawing.marks import write
 from kvviz.drawing.picture import Picture
 from kvviz.drawing.stairs import paint_stairs, write_sums
@@ -57,12 +58,14 @@ def draw_curves(
     >>> kv.draw_curves([0, 1], {"gap": [5, 1e-7]}, title="Gap", log=True, rounding=1e-4)
     Gap: gap goes from 5 to rounding; rounding is at most 1e-4; over x 0 to 1
     """
+    check_words(title, sentence, xlabel=xlabel, ylabel=ylabel, areas=areas)
+    log, stairs = check_flag("log", log), check_flag("stairs", stairs)
     x = to_numbers("x", list(x) if isinstance(x, range) else x)
     if x.ndim != 1:
         raise ValueError(f"x: expected a list of numbers, but got shape {x.shape}")
     lines = {name: to_numbers(repr(name), y) for name, y in shorten_names("curves", curves).items()}
     _check(x, lines, log, stairs, areas, rounding)
-    levels = shorten_names("levels", levels or {})
+    levels = read_levels(levels, log)
     sums = {
         name: f"{write_number(np.nansum(y))} {areas} in all" for name, y in lines.items() if areas
     }
@@ -100,8 +103,9 @@ def _check(x, lines: Mapping, log: bool, stairs: bool, areas: str, rounding) -> 
         raise ValueError("stairs=True: expected an x that rises from step to step")
     if areas and not stairs:
         raise ValueError("areas: expected stairs=True with it")
-    if rounding is not None and not (log and rounding > 0):
-        raise ValueError("rounding: expected a number above 0, and log=True with it")
+    if rounding is not None and not (check_number("rounding", rounding, above=0) and log):
+        expected = "a number above 0, and log=True with it"
+        raise ValueError(f"rounding: expected {expected}, but got log=False")
 
 
 def _describe(x, lines, levels, sums, rounding, xlabel: str) -> str:

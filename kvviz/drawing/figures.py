@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kvviz.arguments import check_whole, describe
+from kvviz.arguments import check_texts, check_whole, describe, list_several
 from kvviz.drawing import heads, heads_painting, layout, notes, painting, sentences, style
 from kvviz.drawing.layout import Room
 from kvviz.drawing.picture import Picture
@@ -38,8 +38,9 @@ def draw_step(
     >>> kv.draw_step(run, step=4, layer=1, head=3)
     step 4, layer 1, head 3: 1 row attends to 10 columns; 9 keys and 9 values read from the cache...
     """
+    check_texts(title=title, optional=["title"])
     square = pick_square(run, step, layer, head, sequence)
-    return draw_squares([square], Room(span=span), titles=[title])
+    return draw_squares([square], _make_room(span), titles=[title])
 
 
 def draw_side_by_side(
@@ -75,8 +76,10 @@ def draw_side_by_side(
     elif len({(square.layer, square.head) for square in squares}) > 1:
         names = [f"Layer {square.layer}, head {square.head}" for square in squares]
     seen = [notes.write_title(square, name) for square, name in zip(squares, names, strict=True)]
-    titles = _make_pair("titles", titles) if titles else seen
-    return draw_squares(squares, Room(span=span), titles=titles)
+    titles = seen if titles is None else _make_pair("titles", titles)
+    for title in titles:
+        check_texts(titles=title, optional=["titles"])
+    return draw_squares(squares, _make_room(span), titles=titles)
 
 
 def draw_filmstrip(
@@ -103,9 +106,8 @@ def draw_filmstrip(
     layer 0, head 0, with a cache, steps 0, 1, 2: rows computed 6, 1, 1; columns 6, 7, 8; ...
     """
     check_run(run)
-    if not isinstance(steps, Iterable | None):
-        raise ValueError(f"steps: expected several, such as range(3), but got {describe(steps)}")
-    steps = list(range(min(len(run), FEW)) if steps is None else steps)
+    steps = range(min(len(run), FEW)) if steps is None else steps
+    steps = list_several("steps", steps, "several, such as range(3)")
     if not steps:
         raise ValueError("steps: expected at least one step")
     runs = [run] if uncached is None else [uncached, run]
@@ -181,13 +183,18 @@ def pick_square(run, step=0, layer: int | None = None, head=0, sequence=0) -> Sq
 
 def check_run(run) -> None:
     """Raise TypeError unless `run` is a recording."""
-    if not isinstance(run, Sequence) or isinstance(run, str):
-        raise TypeError(f"expected a recording made by kv.record, but got {type(run).__name__}")
+    is_run = isinstance(run, Sequence) and not isinstance(run, str | bytes)
+    if not is_run or not all(hasattr(step, "square") for step in run):
+        raise TypeError(f"expected a recording made by kv.record, but got {describe(run)}")
+
+
+def _make_room(span) -> Room:
+    return Room(span=None if span is None else check_whole("span", span, least=1))
 
 
 def _make_pair(name: str, given) -> tuple:
-    if isinstance(given, str) or not isinstance(given, Sequence):
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
         return given, given
     if len(given) != 2:
-        raise ValueError(f"{name}: expected one, or a pair, but got {len(given)}")
+        raise ValueError(f"{name}: expected one, or a pair, but got {describe(given)}")
     return tuple(given)

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Polygon
 
+from kvviz.arguments import check_texts
 from kvviz.count import in_units
 from kvviz.drawing import flow_layer, fonts, legend, marks, style
 from kvviz.drawing.axes import make_canvas, measure_names
@@ -51,6 +52,7 @@ def draw_flow(
     >>> kv.draw_flow(run, step=3, layer=1, head=2)
     step 3, layer 1, head 2: ... one token, goes through ...; in each layer, 8 columns are read ...
     """
+    check_texts(title=title, optional=["title"])
     if isinstance(run, Square):
         raise TypeError("expected a recording made by kv.record, but got one step's Square")
     flow = read_flow(run, pick_square(run, step, layer, head, sequence))

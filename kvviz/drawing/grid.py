@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -11,9 +11,10 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 
+from kvviz.arguments import check_flag, describe, is_whole, list_several
 from kvviz.drawing import style
 from kvviz.drawing.axes import make_canvas, measure_names
-from kvviz.drawing.inputs import shorten
+from kvviz.drawing.inputs import check_words, shorten, shorten_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
 from kvviz.drawing.picture import Picture
 from kvviz.words import pluralize
@@ -52,6 +53,8 @@ def draw_grid(
     >>> kv.draw_grid({"a": {"x": True, "y": False}, "b": {"x": True, "y": True}}, title="Found")
     Found: 2 rows by 2 columns; x only: a; in all: b
     """
+    check_words(title, sentence, marked=marked, unmarked=unmarked)
+    sort = check_flag("sort", sort)
     rows, columns, marks = _read_table(table, columns)
     groups = _group(marks)
     said = describe_grid(columns, [(marks[each[0]], each) for each in groups], rows)
@@ -64,28 +67,23 @@ def draw_grid(
 def _read_table(table, columns) -> tuple[list[str], list[str], np.ndarray]:
     """Names of rows and columns, and marks (rows, columns) as bool."""
     if not isinstance(table, Mapping) or not all(isinstance(r, Mapping) for r in table.values()):
-        raise ValueError(
-            f"table: expected {{row: {{column: True or False}}}}, but got {type(table).__name__}"
-            + (" of something else" if isinstance(table, Mapping) else "")
-        )
-    columns = list(next(iter(table.values()), {}) if columns is None else columns)
-    if not columns:
+        expected = "expected {row: {column: True or False}}"
+        raise ValueError(f"table: {expected}, but got {describe(table)}")
+    if columns is None:
+        columns = list(next(iter(table.values()), {}))
+    columns = list_several("columns", columns, "a list of names")
+    if not columns or not table:
         raise ValueError("table: expected at least one row with at least one column")
     marks = [[_read_mark(name, row, column) for column in columns] for name, row in table.items()]
-    return [shorten(name) for name in table], [shorten(each) for each in columns], np.array(marks)
+    return [*shorten_names("table", table)], [shorten(each) for each in columns], np.array(marks)
 
 
 def _read_mark(name, row: Mapping, column) -> bool:
-    if column not in row:
-        raise ValueError(f"table, {name!r}: expected column {column!r}, but it has {list(row)}")
-    mark = row[column]
-    if hasattr(mark, "item"):  # of numpy or torch
-        mark = mark.item()
-    if mark not in (True, False):
-        raise ValueError(
-            f"table, {name!r}, {column!r}: expected True or False, but got {type(mark).__name__}"
-        )
-    return bool(mark)
+    if not isinstance(column, Hashable) or column not in row:
+        came = f"column {describe(column)}, but it has {describe(list(row))}"
+        raise ValueError(f"table, {name!r}: expected {came}")
+    mark, where = row[column], f"table, {name!r}, {column!r}"
+    return bool(mark) if is_whole(mark) and mark in (0, 1) else check_flag(where, mark)
 
 
 def _group(marks: np.ndarray) -> list[list[int]]:

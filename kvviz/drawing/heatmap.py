@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kvviz.arguments import check_flag
 from kvviz.drawing import style
 from kvviz.drawing.heatmap_facts import describe_table, read_table
 from kvviz.drawing.heatmap_painting import paint
 from kvviz.drawing.heatmap_plan import Plan
+from kvviz.drawing.inputs import check_words
 from kvviz.drawing.picture import Picture
 
 
@@ -54,6 +56,9 @@ def draw_heatmap(
     >>> kv.draw_heatmap(shares, title="On column 0", xlabel="head", ylabel="layer", percent=True)
     On column 0: 2 layers by 2 heads; the largest is 90%, at layer 0, head 1; 2 of 4 are over 50%
     """
+    words = {"xlabel": xlabel, "ylabel": ylabel, "marked": marked, "nothing": nothing}
+    check_words(title, sentence, **words)
+    percent = check_flag("percent", percent)
     names, labels = (rows, columns), (ylabel, xlabel)
     table = read_table(values, names, labels, percent, limit, (highlight, highlight_rows))
     plan = Plan(table)

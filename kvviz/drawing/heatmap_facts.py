@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz import tokens
-from kvviz.arguments import describe, is_whole
+from kvviz.arguments import check_number, describe, is_whole, list_several
 from kvviz.drawing.axes import write_number
 from kvviz.drawing.inputs import shorten, to_numbers
 from kvviz.drawing.number_cells import choose_limit
@@ -82,8 +82,7 @@ def read_table(values, names, labels, percent, limit, marked) -> Table:
     )
     if limit is None:
         limit = 1.0 if percent else _choose_limit(numbers[~np.isnan(numbers)])
-    elif np.ndim(limit) or not isinstance(limit, int | float) or not 0 < limit < np.inf:
-        raise ValueError(f"limit: expected a number above 0, but got {describe(limit)}")
+    limit = check_number("limit", limit, above=0)
     labels = tuple(shorten(each) for each in labels)
     return Table(numbers, names, labels, percent, float(limit), _read_marked(*marked, shape))
 
@@ -98,7 +97,7 @@ def _read_numbers(values, percent: bool) -> np.ndarray:
     try:
         numbers = to_numbers("values", values)
     except ValueError as error:
-        uneven = isinstance(values, list | tuple) and "list" in str(error)
+        uneven = isinstance(values, list | tuple) and str(error).endswith(describe(values))
         raise ValueError("values: expected rows of one length" if uneven else str(error)) from None
     if numbers.ndim != 2 or not numbers.size:
         raise ValueError(f"values: expected a table (rows, columns), but got shape {numbers.shape}")
@@ -115,9 +114,10 @@ def _read_numbers(values, percent: bool) -> np.ndarray:
 def _read_names(what: str, names, n: int) -> list[str] | None:
     if names is None:
         return None
-    if isinstance(names, str) or not hasattr(names, "__len__") or len(names) != n:
+    listed = list_several(what, names, pluralize(n, "name"))
+    if len(listed) != n:
         raise ValueError(f"{what}: expected {pluralize(n, 'name')}, but got {describe(names)}")
-    return [shorten(each) for each in names]
+    return [shorten(each) for each in listed]
 
 
 def _read_marked(highlight, rows, shape) -> tuple[list[int], list[int], list[tuple[int, int]]]:
@@ -132,11 +132,9 @@ def _read_marked(highlight, rows, shape) -> tuple[list[int], list[int], list[tup
 
 def _list_marked(what: str, given) -> list:
     """What is to be marked, with tensors and arrays as numbers or, of several, tuples."""
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise ValueError(f"{what}: expected a list of numbers, but got {describe(given)}")
     return [
         tuple(map(_to_plain, each)) if isinstance(each, tuple | list) else each
-        for each in map(_to_plain, given)
+        for each in map(_to_plain, list_several(what, given, "a list of numbers"))
     ]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from kvviz.arguments import check_number, check_texts, describe
+
 LONGEST = 48  # characters of a name
 
 
@@ -18,28 +20,61 @@ def to_numbers(name: str, values) -> np.ndarray:
     >>> to_numbers("x", torch.tensor([1, 2], dtype=torch.bfloat16))
     array([1., 2.])
     """
-    if hasattr(values, "detach"):  # a tensor, whose kind numpy may not know
-        values = values.detach().cpu().double()
-    elif isinstance(values, list | tuple):
-        values = [to_numbers(name, each) for each in values]
+    given = values
     try:
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: expected numbers, but got {type(values).__name__}") from None
+        if hasattr(values, "detach") and not values.is_complex():  # numpy may not know its kind
+            values = values.detach().cpu().double()
+        elif isinstance(values, list | tuple):
+            values = [np.nan if each is None else to_numbers(name, each) for each in values]
+        kind = np.asarray(values).dtype.kind
+        if given is not None and kind in "biufO":  # text could be read as a number
+            return np.asarray(values, dtype=float)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        if "expected numbers" in str(error):  # of something in a list
+            raise
+    raise ValueError(f"{name}: expected numbers, but got {describe(given)}")
 
 
 def shorten_names(name: str, values) -> dict[str, object]:
     """`values` {name: value} with names as text, long ones cut.
 
     Raises:
-        ValueError: no mapping.
+        ValueError: no mapping, or two names that look the same.
 
     >>> shorten_names("values", {1: 2.0})
     {'1': 2.0}
     """
     if not isinstance(values, Mapping):
-        raise ValueError(f"{name}: expected {{name: numbers}}, but got {type(values).__name__}")
-    return {shorten(key): value for key, value in values.items()}
+        raise ValueError(f"{name}: expected {{name: numbers}}, but got {describe(values)}")
+    named = {shorten(key): value for key, value in values.items()}
+    if len(named) < len(values):
+        raise ValueError(f"{name}: expected names that differ where they are drawn")
+    return named
+
+
+def read_levels(levels, log: bool = False) -> dict[str, float]:
+    """Levels {name: number}, with names as `shorten_names` makes them; none for None.
+
+    Raises:
+        ValueError: no mapping, or something that isn't a finite number, above 0 on a `log` axis.
+
+    >>> read_levels({"limit": 3})
+    {'limit': 3}
+    """
+    named = shorten_names("levels", {} if levels is None else levels)
+    above = 0 if log else None
+    return {key: check_number(f"levels, {key!r}", each, above=above) for key, each in named.items()}
+
+
+def check_words(title, sentence=None, **labels) -> None:
+    """Check the words of a chart: a title and labels are text, a sentence can be None.
+
+    Raises:
+        ValueError: one of them isn't text.
+
+    >>> check_words("Rows", None, xlabel="step")
+    """
+    check_texts(title=title, sentence=sentence, **labels, optional=["sentence"])
 
 
 def shorten(name) -> str:

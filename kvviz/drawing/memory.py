@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Real
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from kvviz import tokens
-from kvviz.arguments import describe
+from kvviz.arguments import check_number, describe
 from kvviz.count import UNITS, in_units
 from kvviz.drawing import style
 from kvviz.drawing.axes import draw_level, make_axes, measure_names, style_axis, write_number
 from kvviz.drawing.band_names import name_bands
-from kvviz.drawing.inputs import to_numbers
+from kvviz.drawing.inputs import check_words, to_numbers
 from kvviz.drawing.marks import write
 from kvviz.drawing.names import ROW, shorten, spread_out
 from kvviz.drawing.picture import Picture
@@ -52,9 +51,12 @@ def draw_memory(
     >>> kv.draw_memory({"a": [1024, 2048], "b": [0, 3072]}, title="Two requests")
     Two requests: 2 requests over step 0 to 1; at most 5 KiB held, at step 1
     """
-    held, failed = _read_rows(held), failed or {}
-    x = np.asarray(range(len(next(iter(held.values()), []))) if x is None else x, dtype=float)
-    _check(held, x, budget, failed)
+    check_words(title, sentence, xlabel=xlabel)
+    held, failed = _read_rows(held), {} if failed is None else failed
+    x = range(len(next(iter(held.values()), []))) if x is None else x
+    x = to_numbers("x", list(x) if isinstance(x, range) else x)
+    budget = None if budget is None else check_number("budget", budget, above=0)
+    _check(held, x, failed)
     edges = np.append(x, x[-1] + (x[-1] - x[-2] if len(x) > 1 else 1))
     many = len(held) > FEW
     if many:  # as they arrive: the one on top has seldom gone when the next one comes
@@ -91,11 +93,11 @@ def draw_memory(
 
 def _read_rows(held) -> dict[str, np.ndarray]:
     if not isinstance(held, Mapping):
-        raise ValueError(f"held: expected {{name: bytes}}, but got {type(held).__name__}")
+        raise ValueError(f"held: expected {{name: bytes}}, but got {describe(held)}")
     return {name: np.atleast_1d(to_numbers(repr(name), row)) for name, row in held.items()}
 
 
-def _check(held, x, budget, failed) -> None:
+def _check(held, x, failed) -> None:
     if not held or not x.size:
         raise ValueError("held: expected the bytes of at least one request")
     if x.ndim != 1 or not np.isfinite(x).all() or (np.diff(x) <= 0).any():
@@ -106,12 +108,12 @@ def _check(held, x, budget, failed) -> None:
             raise ValueError(f"held, {name!r}: expected {expected}, but got shape {row.shape}")
         for odd in row[~(np.isfinite(row) & (row >= 0))][:1]:
             raise ValueError(f"held, {name!r}: expected bytes, 0 or more, but got {odd:g}")
-    if budget is not None and not (isinstance(budget, Real) and 0 < budget < np.inf):
-        raise ValueError(f"budget: expected a number of bytes above 0, but got {describe(budget)}")
+    if not isinstance(failed, Mapping):
+        raise ValueError(f"failed: expected {{name: moment}}, but got {describe(failed)}")
     for name, at in failed.items():
         if name not in held:
             raise ValueError(f"failed: expected a name that is in held, but got {describe(name)}")
-        if at not in x:
+        if check_number(f"failed, {name!r}", at) not in x:
             span = f"{write_number(x[0])} to {write_number(x[-1])}"
             expected = f"one of the moments in x, {span}"
             raise ValueError(f"failed, {name!r}: expected {expected}, but got {describe(at)}")

@@ -7,6 +7,7 @@ from math import ceil
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
+from kvviz.arguments import check_texts
 from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import make_canvas, measure_names, write_number
 from kvviz.drawing.figures import pick_square
@@ -66,6 +67,7 @@ def draw_numbers(
     if isinstance(run, Square):
         raise TypeError("expected a recording made by kv.record, but got one step's Square")
     check_kind(kind)
+    check_texts(title=title, optional=["title"])
     square = pick_square(run, step, layer, 0, sequence)
     if layer is None and (kept := run[step].kept.get(kind)):
         square = run[step].square(min(kept), 0, sequence)

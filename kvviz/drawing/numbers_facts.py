@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kvviz import tokens
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_whole, describe
 from kvviz.recording.square import WRITTEN, Square
 from kvviz.words import pluralize
 
@@ -59,7 +59,8 @@ def read_numbers(run, square: Square, kind: str, head: int, column: int | None =
         (each.shape[1] for each in _list_kept(step, square.layer, ("attention", "queries"))), None
     )
     most = (n_heads if per_column else None) or kept.shape[1]
-    if not 0 <= check_whole("head", head) < most:
+    head = check_whole("head", head)
+    if not 0 <= head < most:
         raise ValueError(
             f"head {head}: layer {square.layer} has heads 0 to {most - 1} in this recording"
         )
@@ -89,7 +90,8 @@ def read_numbers(run, square: Square, kind: str, head: int, column: int | None =
 
 
 def _find_column(column: int, columns) -> int:
-    if check_whole("column", column) not in columns[-WIDEST:]:
+    column = check_whole("column", column)
+    if column not in columns[-WIDEST:]:
         drawn = columns[-WIDEST:]
         span = f"positions {drawn[0]} to {drawn[-1]}" if drawn else "none"
         raise ValueError(f"column {column}: expected one that is drawn, {span}")
@@ -218,6 +220,6 @@ def list_work(numbers: Numbers) -> list[tuple[list[int], str]]:
 
 
 def check_kind(kind) -> str:
-    if kind not in KINDS:
-        raise ValueError(f"kind: expected one of {', '.join(KINDS)}, but got {kind!r}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"kind: expected one of {', '.join(KINDS)}, but got {describe(kind)}")
     return kind

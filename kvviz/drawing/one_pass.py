@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
+from kvviz.arguments import check_texts
 from kvviz.drawing import marks, pass_facts, style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
@@ -49,6 +50,7 @@ def draw_pass(
     >>> kv.draw_pass(served)
     step 0: 8 rows by 8 columns; no row sees a column that isn't its own request's; req_1: 7 ...
     """
+    check_texts(title=title, optional=["title"])
     one = pass_facts.read_pass(serving, step, layer, head)
     with style.scope():
         figure = make_figure(one, title or pass_facts.write_title(one))

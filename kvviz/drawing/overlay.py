@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kvviz.arguments import check_whole, describe, list_several
 from kvviz.drawing import layout, painting, style
 from kvviz.drawing.figures import pick_square
 from kvviz.drawing.picture import Picture
@@ -40,8 +41,11 @@ def draw_overlay(
     >>> kv.draw_overlay(uncached, steps=(3, 4))
     Step 4 over step 3, layer 0, head 0: 1 new cell on each of keys and values, 1 new row; 9 rows...
     """
-    if len(tuple(steps)) != 2 or not steps[0] < steps[1]:
-        raise ValueError(f"steps: expected two, the earlier first, such as (3, 4), got {steps}")
+    expected = "two, the earlier first, such as (3, 4)"
+    steps = [check_whole("steps", each) for each in list_several("steps", steps, expected)]
+    if len(steps) != 2 or not steps[0] < steps[1]:
+        came = describe(tuple(steps))
+        raise ValueError(f"steps: expected {expected}, but got {came}")
     before, after = (pick_square(run, step, layer, head, sequence) for step in steps)
     n = before.n_columns
     if after.tokens[:n] != before.tokens:

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from kvviz.arguments import check_texts
 from kvviz.drawing import marks, pages_facts, style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
@@ -41,6 +42,7 @@ def draw_pages(serving, *, step: int = 0, title: str | None = None) -> Picture:
     >>> kv.draw_pages(served, step=1)
     step 1: 4 of 16 pages of 4 cells in use, 2 of their cells empty; req_1 holds 8 tokens in ...
     """
+    check_texts(title=title, optional=["title"])
     memory = pages_facts.read_memory(serving, step)
     with style.scope():
         figure = make_figure(memory, title or pages_facts.write_title(memory))

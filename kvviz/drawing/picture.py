@@ -14,8 +14,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from kvviz import files
+from kvviz.arguments import check_number, check_text, describe
 from kvviz.drawing import style
 
+SHARPEST = 8  # stored pixels for each one displayed
 # JupyterLab shows an output's first line where the output is folded: it mustn't be the alt text,
 # which can be the answer to a question.
 FOLDED = "<!-- a picture: click to open it -->\n"
@@ -26,9 +28,16 @@ class Picture:
 
     >>> kv.draw_step(run)
     step 0, layer 0, head 0: 6 rows attend to 6 columns; 6 keys and 6 values written; ...
+
+    Raises:
+        TypeError: `figure` isn't a figure of matplotlib.
+        ValueError: `sentence` isn't text.
     """
 
     def __init__(self, figure: Figure, sentence: str):
+        if not isinstance(figure, Figure):
+            raise TypeError(f"figure: expected one of matplotlib, but got {describe(figure)}")
+        check_text("sentence", sentence)
         # Half of a surrogate pair can be in a title, and in no file.
         self.figure = figure
         self.sentence = sentence.encode("utf-8", "backslashreplace").decode()
@@ -48,11 +57,19 @@ class Picture:
         """The picture as PNG bytes with a palette, the same every time.
 
         Args:
-            sharpness: stored pixels for each pixel displayed; 1 makes the smallest file.
+            sharpness: stored pixels for each pixel displayed, up to 8; 1 makes the smallest file.
+
+        Raises:
+            ValueError: `sharpness` isn't a number above 0 and up to 8.
 
         >>> kv.draw_step(run).png()[:4]
         b'\\x89PNG'
         """
+        sharpness = check_number("sharpness", sharpness, above=0)
+        smallest = min(self.width, self.height) * sharpness
+        if sharpness > SHARPEST or smallest < 1:
+            expected = f"expected a number above 0 and up to {SHARPEST}"
+            raise ValueError(f"sharpness: {expected}, but got {sharpness}")
         if sharpness not in self._png:
             with style.scope():
                 self.figure.set_dpi(style.PIXELS * sharpness)

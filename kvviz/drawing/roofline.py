@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Real
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from kvviz.arguments import describe
+from kvviz.arguments import check_number, describe, list_several
 from kvviz.drawing import style
 from kvviz.drawing.axes import make_axes, measure_names, style_axis, write_number
+from kvviz.drawing.inputs import check_words
 from kvviz.drawing.marks import write
 from kvviz.drawing.names import ROW, find_clear_spots, shorten
 from kvviz.drawing.picture import Picture
@@ -48,7 +48,8 @@ def draw_roofline(
     >>> kv.draw_roofline({"decode": (0.5, 2e9)}, flops=1e11, bandwidth=2e10, title="A laptop")
     A laptop: decode, 0.5 operations a byte, under memory's ceiling; the drop: overhead
     """
-    _check(points, flops, bandwidth)
+    check_words(title, sentence)
+    points, flops, bandwidth = _read(points, flops, bandwidth)
     ridge, roof, limits = _find_roof(points, flops, bandwidth)
     power = int(np.clip((np.log10(flops) - 1) // 3, 0, len(COUNTS) - 1))
     far = [min(flops, bandwidth * x) / y > FAR for x, y in points.values()]
@@ -73,20 +74,21 @@ def draw_roofline(
     return Picture(figure, sentence or f"{title}: {'; '.join(words)}")
 
 
-def _check(points, flops, bandwidth) -> None:
-    if not points or not isinstance(points, Mapping):
+def _read(points, flops, bandwidth) -> tuple[dict, float, float]:
+    """The points, and the machine's two peaks, all of them numbers above 0."""
+    if not isinstance(points, Mapping) or not points:
         raise ValueError(
             f"points: expected {{name: point}}, at least one, but got {describe(points)}"
         )
-    given = {"flops": [flops], "bandwidth": [bandwidth]}
+    flops = check_number("flops", flops, above=0)
+    bandwidth, read = check_number("bandwidth", bandwidth, above=0), {}
     for name, point in points.items():
-        if np.shape(point) != (2,):
-            expected = "(operations for each byte, operations a second)"
-            raise ValueError(f"points, {name!r}: expected {expected}, but got {describe(point)}")
-        given[f"points, {name!r}"] = point
-    for name, numbers in given.items():
-        for odd in (n for n in numbers if not (isinstance(n, Real) and 0 < n < np.inf)):
-            raise ValueError(f"{name}: expected a finite number above 0, but got {describe(odd)}")
+        where = f"points, {name!r}"
+        expected = "(operations for each byte, operations a second)"
+        if len(numbers := list_several(where, point, expected)) != 2:
+            raise ValueError(f"{where}: expected {expected}, but got {describe(point)}")
+        read[name] = tuple(check_number(where, number, above=0) for number in numbers)
+    return read, flops, bandwidth
 
 
 def _find_roof(points, flops, bandwidth) -> tuple[float, np.ndarray, tuple[float, float]]:

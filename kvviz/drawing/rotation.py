@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
+from kvviz.arguments import check_texts
 from kvviz.drawing import style
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import add, write
@@ -62,6 +63,7 @@ def draw_rotation(
     >>> kv.draw_rotation(turned, pairs=[0])
     A key turns with its position: at positions 0 and 3; pair 0 (numbers 0 and 7) turns 57° per ...
     """
+    check_texts(title=title, sentence=sentence, optional=["title", "sentence"])
     positions, vectors = read_vectors("keys", keys)
     chosen = [read_pair(i, positions, vectors) for i in choose_pairs(pairs, vectors.shape[1])]
     others = None if values is None else _read_values(values, positions, chosen[0].number)

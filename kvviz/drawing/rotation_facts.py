@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvviz.arguments import check_whole, describe, is_whole
+from kvviz.arguments import check_whole, describe, is_whole, list_several
 from kvviz.drawing.inputs import to_numbers
 from kvviz.words import join, pluralize
 
@@ -83,14 +83,13 @@ def choose_pairs(pairs, width: int) -> list[int]:
     half = width // 2
     if pairs is None:
         return sorted({0, half // 4, half - 1})
-    if isinstance(pairs, str) or not hasattr(pairs, "__iter__"):
-        raise ValueError(f"pairs: expected a list of numbers, but got {describe(pairs)}")
-    pairs = list(dict.fromkeys(pairs))
-    if not 0 < len(pairs) <= MOST or not all(is_whole(i) and 0 <= i < half for i in pairs):
+    listed = list_several("pairs", pairs, "a list of numbers")
+    numbers = list(dict.fromkeys(int(i) for i in listed if is_whole(i) and 0 <= i < half))
+    if not 0 < len(numbers) <= MOST or not all(is_whole(i) and 0 <= i < half for i in listed):
         raise ValueError(
             f"pairs: expected 1 to {MOST} of 0 to {half - 1}, but got {describe(pairs)}"
         )
-    return [int(i) for i in pairs]
+    return numbers
 
 
 def read_pair(number: int, positions: Sequence[int], vectors: np.ndarray) -> Pair:

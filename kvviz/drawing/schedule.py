@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_texts, check_whole, describe
 from kvviz.drawing import schedule_facts as facts
 from kvviz.drawing import schedule_slots as slots
 from kvviz.drawing import schedule_words, style, swatches
@@ -58,10 +58,12 @@ def draw_schedule(
     >>> kv.draw_schedule({"sky": [9, 1, 1], "sea": [0, 7, 1]}, title="One prompt at a time")
     One prompt at a time: sky: 9, 1 (twice), first token after 1 step, at most 1 step between ...
     """
-    if by not in ("step", "row"):
-        raise ValueError(f'by: expected "step" or "row", but got {by!r}')
+    check_texts(title=title, sentence=sentence, optional=["title", "sentence"])
+    if not isinstance(by, str) or by not in ("step", "row"):
+        raise ValueError(f'by: expected "step" or "row", but got {describe(by)}')
     schedule = facts.read_schedule(serving, prompts, padding)
-    if step is not None and not 0 <= check_whole("step", step) < schedule.n_steps:
+    step = None if step is None else check_whole("step", step)
+    if step is not None and not 0 <= step < schedule.n_steps:
         raise ValueError(f"step {step}: this schedule has steps 0 to {schedule.n_steps - 1}")
     with style.scope():
         figure = make_figure(schedule, title or schedule_words.write_title(schedule), by, step)

@@ -106,11 +106,16 @@ def read_schedule(serving, prompts=None, padding=None) -> Schedule:
     Raises:
         TypeError, ValueError: as `draw_schedule`.
     """
+    given = {name: each for name, each in (("prompts", prompts), ("padding", padding))}
+    given = {name: each for name, each in given.items() if each is not None}
+    for name, each in given.items():
+        if not isinstance(each, Mapping):
+            raise ValueError(f"{name}: expected {{request: numbers}}, but got {describe(each)}")
     if isinstance(serving, Mapping):
-        return _read_rows(serving, prompts or {}, padding or {})
-    if prompts or padding:
-        name = "prompts" if prompts else "padding"
-        raise ValueError(f"{name}: expected only with {{request: rows in each step}}")
+        return _read_rows(serving, given.get("prompts", {}), given.get("padding", {}))
+    for name in (each for each in given if given[each]):
+        came = f"but got {describe(serving)}"
+        raise ValueError(f"{name}: expected only with {{request: rows in each step}}, {came}")
     check_serving(serving)
     if not len(serving):
         raise ValueError("expected a recording with at least one step")

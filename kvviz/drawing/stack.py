@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
+from kvviz.arguments import check_number, list_several
 from kvviz.drawing import fonts, style
 from kvviz.drawing.axes import make_axes, measure_names, write_number
-from kvviz.drawing.inputs import to_numbers
+from kvviz.drawing.inputs import check_words, to_numbers
 from kvviz.drawing.marks import Cells, add, get_inset, make_boxes, measure_cell, write
 from kvviz.drawing.picture import Picture
 from kvviz.words import pluralize
@@ -50,6 +51,9 @@ def draw_column(
     >>> kv.draw_column([[0, 0, 0.5], [0, 0.1, 0.7]], title="After an edit")
     After an edit: 3 of 6 entries moved; positions moved in layer 0: 2; layer 1: 1 to 2
     """
+    check_words(title, sentence)
+    tokens = [*map(str, list_several("tokens", tokens, "a list of texts"))]
+    floor = check_number("floor", floor, above=0)
     change = _check(to_numbers("change", change), floor)
     n_layers, n = change.shape
     if len(tokens) not in (0, n):
@@ -90,7 +94,7 @@ def _check(change: np.ndarray, floor: float) -> np.ndarray:
             f"change: NaN means a new column, in all layers, but at position {position} it's only "
             f"in some, such as layer {layer}"
         )
-    if not 0 < floor < 1:
+    if floor >= 1:
         raise ValueError(f"floor: expected a number between 0 and 1, but got {floor}")
     return change
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from kvviz.arguments import check_whole
+from kvviz.arguments import check_texts, check_whole
 from kvviz.drawing import marks, style, swatches
 from kvviz.drawing.axes import make_canvas, measure_names
 from kvviz.drawing.marks import Cells, add, make_boxes, write
@@ -59,6 +59,7 @@ def draw_waste(
     >>> kv.draw_waste(served, step=1, slab=16)
     step 1: a slab of 16 cells for each request: 14 of 32 cells filled, 56% empty; pages of 4 ...
     """
+    check_texts(title=title, optional=["title"])
     taken, looks = pick_step(serving, step), choose_looks(list_names(serving))
     most = max((each.held for every in serving for each in every.holding), default=1)
     slab = most if slab is None else check_whole("slab", slab, least=1)

@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from kvviz.arguments import describe
+from kvviz.arguments import check_number
 from kvviz.checking.learner_code import is_unwritten
-from kvviz.exercises.answers import to_number
+from kvviz.checking.loop_inputs import check_model, check_prompt
 from kvviz.exercises.bit_shift import AXES, BITS, GROUP, Rounded, call_quantise, measure_shift
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, with_hints
 from kvviz.exercises.leaderboard import Leaderboard
@@ -38,7 +38,9 @@ def quantise(function, model, ids, *, to_beat: float) -> Feedback:
         to_beat: a shift in nats, that of a scale alone.
 
     Raises:
-        ValueError: `ids` isn't one text of over 64 tokens, or `to_beat` isn't above 0.
+        TypeError: `model` isn't a model of `transformers`.
+        ValueError: `ids` isn't one text of over 64 tokens, `to_beat` isn't above 0, or `model`
+            isn't a Llama.
 
     >>> def one_for_all(x, bits, axis):
     ...     scale = x.abs().max() / 7
@@ -46,10 +48,11 @@ def quantise(function, model, ids, *, to_beat: float) -> Feedback:
     >>> kv.exercises.quantise(one_for_all, model, ids.repeat(1, 11), to_beat=0.11).message[:22]
     'one scale for 22 lines'
     """
-    if ids.ndim != 2 or ids.shape[0] != 1 or ids.shape[1] <= GROUP:
+    check_model(model)
+    check_prompt(ids)
+    if ids.shape[1] <= GROUP:
         raise ValueError(f"ids: expected (1, over {GROUP}), but got {tuple(ids.shape)}")
-    if not (level := to_number(to_beat)) or not 0 < level < float("inf"):
-        raise ValueError(f"to_beat: expected a number above 0, but got {describe(to_beat)}")
+    to_beat = check_number("to_beat", to_beat, above=0)
     if is_unwritten(function):
         return NOT_DONE
     tried = []

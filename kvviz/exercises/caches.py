@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import torch
 
+from kvviz.arguments import check_whole, describe, list_several
 from kvviz.checking.cache import check_cache
 from kvviz.checking.contract import parts
 from kvviz.checking.learner_code import calls
+from kvviz.checking.loop_inputs import check_prompt
 from kvviz.checking.verdict import Verdict
 from kvviz.exercises.answers import to_bools, to_tensor
 from kvviz.exercises.feedback import NOT_DONE, Feedback, accept, reject, run_answer, with_hints
@@ -27,6 +29,9 @@ from kvviz.words import pluralize
 def cache(cache_class) -> Verdict:
     """Notebook 04: a class with `get`, `update` and `reset`, as `check_cache` judges it.
 
+    Raises:
+        TypeError: `cache_class` isn't a class.
+
     >>> kv.exercises.cache(kv.faults.stale_cache.cache_class).verdict.cause
     'stale cache'
     """
@@ -42,6 +47,9 @@ def cache(cache_class) -> Verdict:
 )
 def forward(forge_class) -> Verdict:
     """Notebook 04: a `Forge` with its own `positions` and `forward`, as `check_cache` judges it.
+
+    Raises:
+        TypeError: `forge_class` isn't a class, or no `Forge`.
 
     >>> kv.exercises.forward(kv.Forge).passed
     True
@@ -127,11 +135,22 @@ def causal_mask(function) -> Feedback:
 def chunked_prefill(function, forge, ids, sizes=(3, 1, 2)) -> Feedback:
     """Notebook 04: `prefill_in_chunks(forge, ids, sizes)` returns all rows' logits and the cache.
 
+    Raises:
+        TypeError: `forge` isn't a `Forge`.
+        ValueError: `ids` isn't one prompt, or `sizes` aren't whole numbers that add up to it.
+
     >>> kv.exercises.chunked_prefill(lambda forge, ids, sizes: forge(ids), kv.Forge.small(), ids)
     ✗ not right yet: return two things: the logits of every row, and the cache
     """
     from kvviz.recording.recorder import record
 
+    if not isinstance(forge, Forge):
+        raise TypeError(f"forge: expected a Forge, but got {describe(forge)}")
+    check_prompt(ids)
+    sizes = list_several("sizes", sizes, "sizes of chunks, such as (3, 1, 2)")
+    if sum(check_whole("sizes", size, least=1) for size in sizes) != ids.shape[1]:
+        came = describe(tuple(sizes))
+        raise ValueError(f"sizes: expected some that add up to {ids.shape[1]}, but got {came}")
     with record(forge, keep=("attention",)) as run:
         answer, problem = run_answer(function, forge, ids, list(sizes))
     if problem and run and problem.state == "not done yet":

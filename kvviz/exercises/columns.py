@@ -157,12 +157,19 @@ def keep_columns(function, model, tokenizer) -> Feedback:
     Both are tensors with a number per column held: the attention that it has received so far, and
     its token's position. At most 64 columns may stay. Each attempt goes on a leaderboard.
 
+    Raises:
+        TypeError: `tokenizer` can't be called with a text.
+        ValueError: `model` isn't one that `Forge.from_pretrained` takes.
+
     >>> kv.exercises.keep_columns(..., model, tokenizer=None).state
     'not done yet'
     """
     if function is Ellipsis or is_unwritten(function):
         return NOT_DONE
     forge = _Watched.from_pretrained(model)
+    if not callable(tokenizer) or isinstance(tokenizer, type):
+        came = describe(tokenizer)
+        raise TypeError(f"tokenizer: expected the one that load_model returned, but got {came}")
     ids = tokenizer(load_text(), return_tensors="pt").input_ids[:, :FED]
     return _judge(function, forge, ids, lambda cache: _find_facts(forge, tokenizer, cache))
 

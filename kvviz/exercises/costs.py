@@ -10,7 +10,8 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from kvviz import count, progress
-from kvviz.arguments import describe
+from kvviz.arguments import check_flag, check_whole, describe
+from kvviz.checking.loop_inputs import check_model, check_prompt
 from kvviz.exercises.answers import to_number
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
 from kvviz.words import pluralize
@@ -178,9 +179,18 @@ def prediction(
         again: time it again; otherwise each answer is timed once.
         clock: returns seconds; only differences are used.
 
+    Raises:
+        TypeError: `model` isn't a model of `transformers`, or `clock` no function.
+        ValueError: `ids` isn't one prompt of that model, `n` isn't 1 to 10,000, or `again` no bool.
+
     >>> kv.exercises.prediction(lambda p, n: -1, model, ids)
     ✗ not right yet: predict should return seconds, a number above zero, but returned -1
     """
+    check_model(model)
+    check_prompt(ids, model)
+    n, again = check_whole("n", n, least=1, most=10_000), check_flag("again", again)
+    if not callable(clock):
+        raise TypeError(f"clock: expected a function, but got {describe(clock)}")
     p = ids.shape[1]
     answer, problem = run_answer(function, p, n)
     if problem:

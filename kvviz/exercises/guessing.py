@@ -55,7 +55,7 @@ def generate_with_guesses(function, model, ids, n: int = 12, k: int = 4):
     """
     check_model(model)
     check_prompt(ids, model)
-    n, k = check_whole("n", n, least=3), check_whole("k", k, least=2)
+    n, k = check_whole("n", n, least=3, most=1000), check_whole("k", k, least=2, most=1000)
     if is_unwritten(function):
         return NOT_DONE
 

@@ -8,6 +8,7 @@ from math import isclose
 import torch
 
 from kvviz import count
+from kvviz.drawing.figures import check_run
 from kvviz.exercises.answers import to_number, to_numbers
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
 from kvviz.exercises.pictures import picture_of_step
@@ -26,6 +27,7 @@ def describe(function, *runs) -> Feedback:
     """Notebook 00: `describe(step)` returns (fed, visible, position) for every step of `runs`.
 
     Raises:
+        TypeError: one of `runs` isn't a recording.
         ValueError: no run was given.
 
     >>> kv.exercises.describe(lambda step: (step.fed, step.held_before + step.fed, 0), run).state
@@ -33,6 +35,8 @@ def describe(function, *runs) -> Feedback:
     """
     if not runs:
         raise ValueError("describe: expected your function and the runs to try it on, got no run")
+    for run in runs:
+        check_run(run)
     wrong, undone = {}, set()  # name -> the first step where it's wrong, and the answer there
     chunked = _run_in_chunks()
     for step in (step for run in (*runs, chunked) for step in run):

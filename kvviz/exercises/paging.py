@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kvviz.arguments import describe
 from kvviz.checking.cache import check_cache
 from kvviz.checking.causes import UNKNOWN
 from kvviz.checking.learner_code import is_unwritten
@@ -31,11 +32,17 @@ def shared_pages(cache_class) -> Feedback | Hinted | Verdict:
     It's checked as `kv.check_cache` does it, with two caches that go their own ways. Where it has a
     `table` of page numbers, as `kv.PagedKVCache` has, that of a fork must list the same full pages.
 
+    Raises:
+        TypeError: `cache_class` isn't a class.
+
     >>> kv.exercises.shared_pages(kv.PagedKVCache).passed
     True
     >>> kv.exercises.shared_pages(kv.KVCache)
     ✗ not right yet: KVCache has no `fork`: give it one that returns a second cache
     """
+    if not isinstance(cache_class, type):
+        came = describe(cache_class)
+        raise TypeError(f"cache_class: expected a class, got an instance: {came}")
     if not hasattr(cache_class, "fork"):
         return reject(
             f"{cache_class.__name__} has no `fork`: give it one that returns a second cache"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from kvviz.arguments import describe
 from kvviz.exercises.answers import to_bools, to_tensor
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
 
@@ -20,10 +21,14 @@ def reusable(function, first, base, last) -> Feedback:
     `base` holds a text's entries, (layers, positions, numbers); `first` and `last` hold those of
     the same text with another first and another last token.
 
+    Raises:
+        ValueError: entries that aren't tensors of one shape, with at least two positions.
+
     >>> base = torch.ones(3, 7, 4)
     >>> kv.exercises.reusable(lambda a, b: True, base + 1, base, base + 1)
     ✗ not right yet: expected True or False for each layer and position, (3, 7), but got True
     """
+    _check_entries(first=first, base=base, last=last)
     texts = {"first": first, "last": last, "rounding": base * (1 + 1e-6)}
     half = base.shape[2] // 2  # an entry is its keys, then its values
     for name, part in (("keys", slice(half)), ("values", slice(half, None))):
@@ -43,6 +48,17 @@ def reusable(function, first, base, last) -> Feedback:
     return _judge(answers, right) or accept(
         "right for another first token, another last token and mere rounding"
     )
+
+
+def _check_entries(base, **others) -> None:
+    expected = "expected a tensor (layers, positions, numbers)"
+    for name, entries in {"base": base, **others}.items():
+        fits = isinstance(entries, torch.Tensor) and entries.ndim == 3
+        if not fits or entries.shape[1] < 2 or not entries.is_floating_point():
+            raise ValueError(f"{name}: {expected}, but got {describe(entries)}")
+        if entries.shape != base.shape:
+            came = f"{tuple(base.shape)} as base, but got {tuple(entries.shape)}"
+            raise ValueError(f"{name}: expected {came}")
 
 
 def _refuse(answer, shape: tuple[int, ...]) -> Feedback:

@@ -56,11 +56,14 @@ def scheduler(function, served=None, budget: int | None = None) -> Feedback:
         budget: the `max_batch_tokens` of that engine.
 
     Raises:
-        TypeError, ValueError: `served` is no recording of an engine, or it comes without a budget.
+        TypeError: `served` is no recording of an engine.
+        ValueError: a recording without a budget that its passes fit in, or a budget without one.
 
     >>> kv.exercises.scheduler(lambda running, waiting, budget: {**running, **waiting})
     ✗ not right yet: with room for 32 rows, you feed 42: ...
     """
+    if served is None and budget is not None:
+        raise ValueError(f"budget: expected only with a recording, but got {describe(budget)}")
     turns = _TURNS if served is None else _TURNS + list_turns(served, budget)
     answers = []
     for turn in turns:
@@ -131,10 +134,10 @@ def list_turns(served, budget: int | None) -> list[_Turn]:
         ValueError: no budget, or one below the rows of a pass; or the engine ran out of pages, and
             then what it fed depends on them, too.
     """
-    if not hasattr(served, "find_request"):
+    if not hasattr(served, "find_request") or isinstance(served, type):
         raise TypeError(f"served: expected a recording of an engine, but got {describe(served)}")
     most = max((step.rows for step in served), default=1)
-    check_whole("budget, the engine's max_batch_tokens", budget, least=most)
+    budget = check_whole("budget, the engine's max_batch_tokens", budget, least=most)
     turns, begun = [], {}
     for step in served:
         holding = {each.name: each for each in step.holding}

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from kvviz import count
+from kvviz.arguments import check_whole
+from kvviz.checking.loop_inputs import check_model, check_prompt
 from kvviz.exercises.answers import to_tensor
 from kvviz.exercises.feedback import Feedback, accept, reject, run_answer, with_hints
 from kvviz.exercises.pictures import picture_of_run, picture_of_step
@@ -25,10 +27,16 @@ def score_last_row(function, model, ids, n: int = 12) -> Feedback:
 
     `function(model, ids, n)` takes ids (1, p) and returns them with n new ones: (1, p + n).
 
+    Raises:
+        TypeError: `model` isn't a model of `transformers`.
+        ValueError: `ids` isn't one prompt of that model, or `n` isn't 1 to 1000.
+
     >>> kv.exercises.score_last_row(lambda model, ids, n: ids, model, ids)
     ✗ not right yet: your loop never called the model
     """
-    before = ids.clone()
+    check_model(model)
+    check_prompt(ids, model)
+    n, before = check_whole("n", n, least=1, most=1000), ids.clone()
     with _watch(model) as trial, torch.no_grad():
         out, problem = run_answer(function, model, ids, n)
     if problem and trial.fed and problem.state == "not done yet":

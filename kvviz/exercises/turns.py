@@ -42,7 +42,7 @@ def two_turns(function, model, ids, more, n_new: int = 6) -> Feedback:
     check_model(model)
     check_prompt(ids, model)
     check_prompt(more, model)
-    n_new = check_whole("n_new", n_new, least=1)
+    n_new = check_whole("n_new", n_new, least=1, most=1000)
     check_rotation(model, ids.shape[1] + more.shape[1] + 2 * n_new)
     if is_unwritten(function):
         return NOT_DONE

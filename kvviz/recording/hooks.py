@@ -15,6 +15,7 @@ import logging
 import torch
 from transformers import AttentionInterface, PreTrainedModel
 
+from kvviz.arguments import describe
 from kvviz.recording.refusal import is_served, refuse, refuse_second
 from kvviz.recording.tables import count_embeddings, find_position_limit
 
@@ -29,11 +30,12 @@ def open_model(model) -> LibraryModel | ForgeModel:
     model = getattr(model, "_orig_mod", model)  # what torch.compile put its wrapper around
     if isinstance(model, PreTrainedModel):
         return LibraryModel(model)
-    if all(hasattr(model, name) for name in ("attend", "positions", "register_forward_hook")):
+    needed = ("attend", "positions", "register_forward_hook")
+    if not isinstance(model, type) and all(hasattr(model, name) for name in needed):
         return ForgeModel(model)
     raise TypeError(
         "record takes a model of transformers, as load_model returns it, or a Forge, but got "
-        f"{type(model).__name__}"
+        f"{describe(model)}"
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 
 from kvviz import tokens
-from kvviz.arguments import check_whole, describe, is_whole
+from kvviz.arguments import check_whole, describe, is_iterable, is_whole
 from kvviz.recording import hooks
 from kvviz.recording.engine_errors import EngineLog
 from kvviz.recording.forward_pass import ForwardPass
@@ -18,6 +18,7 @@ from kvviz.recording.lineage import History
 from kvviz.recording.refusal import PAGED, name_serving, refuse_batching
 from kvviz.recording.run import Run
 from kvviz.recording.step import KEEP
+from kvviz.recording.steps import check_tokenizer
 
 
 @contextlib.contextmanager
@@ -70,9 +71,10 @@ class _Recorder:
         self.opened = hooks.open_model(model)
         self.keep = _check_keep(keep)
         self.layers = check_layers(layers, self.opened.n_layers)
-        check_whole("max_bytes", max_bytes, least=0)
-        check_tokenizer(tokenizer)
-        self.run = Run(tokenizer=tokenizer or tokens.find_tokenizer(model), max_bytes=max_bytes)
+        max_bytes = check_whole("max_bytes", max_bytes, least=0)
+        if check_tokenizer(tokenizer) is None:
+            tokenizer = tokens.find_tokenizer(model)
+        self.run = Run(tokenizer=tokenizer, max_bytes=max_bytes)
         self.history = History()
         self.log = EngineLog(self.opened.model)
 
@@ -152,34 +154,24 @@ def _note_attention(*given):
 
 def _check_keep(keep):
     names = (keep,) if isinstance(keep, str) else keep
-    if not isinstance(names, Iterable):
+    if isinstance(names, bytes | Mapping) or not is_iterable(names):
         raise TypeError(f"keep takes any of {', '.join(KEEP)}, but got {describe(keep)}")
     names = tuple(names)
-    unknown = [name for name in names if name not in KEEP]
+    unknown = [name for name in names if not isinstance(name, str) or name not in KEEP]
     if unknown:
         raise ValueError(f"keep takes any of {', '.join(KEEP)}, but got {describe(unknown[0])}")
     return names
-
-
-def check_tokenizer(tokenizer):
-    """Refuse what can't give a token its text, with a TypeError."""
-    if tokenizer is not None and not hasattr(tokenizer, "decode"):
-        raise TypeError(
-            "tokenizer: expected one of transformers, as load_model returns it, but got "
-            f"{type(tokenizer).__name__}"
-        )
 
 
 def check_layers(layers, n_layers):
     """The layers to keep something of, each of them one of the model's, else a ValueError."""
     if layers is None:
         return range(n_layers)
-    if not isinstance(layers, Iterable):
-        layers = (layers,)
-    layers = tuple(layers)
-    for layer in layers:
+    is_one = isinstance(layers, str | bytes | Mapping) or not is_iterable(layers)
+    numbers = (layers,) if is_one else tuple(layers)
+    for layer in numbers:
         if not is_whole(layer) or not 0 <= layer < n_layers:
             raise ValueError(
                 f"this model has layers 0 to {n_layers - 1}, but got {describe(layer)}"
             )
-    return frozenset(layers)
+    return frozenset(map(int, numbers))

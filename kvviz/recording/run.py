@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kvviz import progress
+from kvviz.arguments import describe
 from kvviz.recording.step import Step
 from kvviz.recording.steps import Steps
 from kvviz.recording.storage import read_steps, write_steps
@@ -23,6 +24,10 @@ class Run(Steps):
 
     >>> len(run), run[1]
     (5, step 1: fed 1, held 6 before and 7 after, newest at position 6)
+
+    Raises:
+        TypeError: `tokenizer` can't give a token its text.
+        ValueError: `max_bytes` isn't a whole number of at least 0.
     """
 
     _COLUMNS = ("step", "fed", "cropped", "visible", "held before", "held after", "bytes", "newest")
@@ -82,7 +87,7 @@ class Run(Steps):
             sequence: which sequence of the batch.
 
         Raises:
-            ValueError: attention wasn't kept for any of the layers.
+            ValueError: attention wasn't kept for any of the layers, or there is no such sequence.
 
         >>> run.choose_head() in [(layer, head) for layer in range(3) for head in range(6)]
         True
@@ -93,6 +98,7 @@ class Run(Steps):
         """Write the whole run to one `.npz` file; nothing is left behind if writing fails.
 
         Raises:
+            TypeError: `path` isn't a file's name.
             ValueError: the name doesn't end in .npz.
             OSError: the file can't be written.
 
@@ -106,7 +112,8 @@ class Run(Steps):
         """Read a run that `save` wrote.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            TypeError: `path` isn't a file's name.
+            OSError: there is no such file, it's a folder, or it can't be read.
             ValueError: it is not a recording, or one that another version wrote.
 
         >>> kv.Run.load(run.save("mine.npz")).rows
@@ -122,7 +129,13 @@ class Run(Steps):
     # -- filled by `record` ----------------------------------------------------------------
 
     def append(self, step: Step):
-        """Add a step, and show progress if the recording takes long."""
+        """Add a step, and show progress if the recording takes long.
+
+        Raises:
+            TypeError: no `Step`.
+        """
+        if not isinstance(step, Step):
+            raise TypeError(f"step: expected a Step, but got {describe(step)}")
         for sequence in step.token_ids.tolist():
             for token in sequence:
                 self.label(token)  # while the tokenizer is there: a saved run has only its texts

@@ -13,11 +13,12 @@ from kvviz import tokens
 from kvviz.arguments import check_whole, describe
 from kvviz.recording import engine, hooks
 from kvviz.recording.engine_errors import EngineLog
-from kvviz.recording.recorder import check_layers, check_tokenizer
+from kvviz.recording.recorder import check_layers
 from kvviz.recording.refusal import PAGED, mark_served, refuse
 from kvviz.recording.serving_requests import Engine, Served
 from kvviz.recording.serving_run import ServingRun
 from kvviz.recording.serving_step import ServingStep
+from kvviz.recording.steps import check_tokenizer
 
 
 @contextlib.contextmanager
@@ -78,9 +79,9 @@ class _ServingRecorder:
         self.opened = hooks.LibraryModel(self.model)
         self.keeps_attention = _check_keep(keep)
         self.layers = check_layers(layers, self.opened.n_layers)
-        check_whole("max_bytes", max_bytes, least=0)
-        check_tokenizer(tokenizer)
-        found = tokenizer or tokens.find_tokenizer(self.model)
+        max_bytes = check_whole("max_bytes", max_bytes, least=0)
+        found = check_tokenizer(tokenizer)
+        found = tokens.find_tokenizer(self.model) if found is None else found
         self.run = ServingRun(tokenizer=found, max_bytes=max_bytes)
         self.log = EngineLog(self.model)
         self.engines: dict[threading.Thread, Engine] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvviz.arguments import describe
+from kvviz.arguments import check_whole, describe, list_several
 from kvviz.recording.serving_step import ServingStep
 from kvviz.recording.serving_storage import read_serving, write_serving
 from kvviz.recording.steps import Steps
@@ -50,6 +50,10 @@ class ServingRun(Steps):
 
     >>> [step.rows for step in served]
     [8, 6, 2, 1]
+
+    Raises:
+        TypeError: `tokenizer` can't give a token its text.
+        ValueError: `max_bytes` isn't a whole number of at least 0.
     """
 
     _COLUMNS = ("step", "rows", "fed", "owned", "shared", "cached", "free", "empty cells", "news")
@@ -83,14 +87,17 @@ class ServingRun(Steps):
         """The request of that name; `step` tells apart requests that had one name in turn.
 
         Raises:
-            ValueError: there is no such request, or there are several and no step to choose by.
+            ValueError: there is no such request or step, or there are several and no step to
+                choose by.
 
         >>> served.find_request("req_0").new_ids
         (91, 21, 62)
         """
-        found = [each for each in self.requests if each.name == name]
+        found = [each for each in self.requests if isinstance(name, str) and each.name == name]
         if step is not None:
-            index = step.index if isinstance(step, ServingStep) else self[step].index
+            index = step.index if isinstance(step, ServingStep) else check_whole("step", step)
+            if not 0 <= index < len(self):
+                raise ValueError(f"step {index}: this recording has steps 0 to {len(self) - 1}")
             found = [each for each in found if index in each.seen]
         if len(found) == 1:
             return found[0]
@@ -101,15 +108,22 @@ class ServingRun(Steps):
         raise ValueError(f"no request {describe(name)}{where}: this recording has {have}")
 
     def read_text(self, token_ids) -> str:
-        """Tokens as text; their numbers, if there is no tokenizer."""
+        """Tokens as text; their numbers, if there is no tokenizer.
+
+        Raises:
+            ValueError: no list of token ids.
+        """
+        token_ids = list_several("token_ids", token_ids, "a list of token ids")
+        token_ids = [check_whole("token_ids", token) for token in token_ids]
         if self._tokenizer is None:
             return " ".join(map(str, token_ids))
-        return self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False)
+        return self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False)
 
     def save(self, path) -> Path:
         """Write the whole run to one `.npz` file; nothing is left behind if writing fails.
 
         Raises:
+            TypeError: `path` isn't a file's name.
             ValueError: the name doesn't end in .npz.
             OSError: the file can't be written.
 
@@ -123,7 +137,8 @@ class ServingRun(Steps):
         """Read a run that `save` wrote.
 
         Raises:
-            FileNotFoundError: there is no such file.
+            TypeError: `path` isn't a file's name.
+            OSError: there is no such file, it's a folder, or it can't be read.
             ValueError: it is not a recording of an engine, or one that another version wrote.
 
         >>> len(kv.ServingRun.load(served.save("engine.npz")))
@@ -138,11 +153,24 @@ class ServingRun(Steps):
     # -- filled by `record_serving` ------------------------------------------------------------
 
     def open(self, list_requests: Callable[[], list[ServedRequest]]):
-        """Ask this function for the requests until the recording ends."""
+        """Ask this function for the requests until the recording ends.
+
+        Raises:
+            TypeError: no function.
+        """
+        if not callable(list_requests):
+            came = describe(list_requests)
+            raise TypeError(f"list_requests: expected a function, but got {came}")
         self._list_requests = list_requests
 
     def append(self, step: ServingStep):
-        """Add a step."""
+        """Add a step.
+
+        Raises:
+            TypeError: no `ServingStep`.
+        """
+        if not isinstance(step, ServingStep):
+            raise TypeError(f"step: expected a ServingStep, but got {describe(step)}")
         self._steps.append(step)
 
     def close(self):

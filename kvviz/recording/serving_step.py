@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvviz.arguments import describe
+from kvviz.arguments import check_whole, describe
 
 PHASES = ("chunk", "prefill", "decode", "idle")
 
@@ -137,7 +137,7 @@ class ServingStep:
         6
         """
         found = {each.name: each for each in self.holding}
-        if name not in found:
+        if not isinstance(name, str) or name not in found:
             have = ", ".join(found)
             raise ValueError(
                 f"step {self.index}: no request {describe(name)} holds pages; these do: {have}"
@@ -204,11 +204,14 @@ class ServingStep:
 
         A layer with a window reads the last positions only. None stands for any layer without.
 
+        Raises:
+            ValueError: `layer` is neither a whole number of at least 0 nor None.
+
         >>> column = served[2].list_columns()[0]
         >>> column.position, column.cell, column.requests
         (0, 0, ('req_1', 'req_0'))
         """
-        window = self.windows.get(layer)
+        window = self._find_window(layer)
         columns = []
         for each in self.requests:
             first = 0 if window is None else max(0, each.held_before - window + 1)
@@ -220,11 +223,19 @@ class ServingStep:
                 columns.append(ServingColumn(each.name, position, page, cell, names))
         return tuple(columns)
 
+    def _find_window(self, layer: int | None) -> int | None:
+        if layer is None:
+            return None
+        return self.windows.get(check_whole("layer", layer, least=0))
+
     def find_visible(self, layer: int | None = None) -> np.ndarray:
         """(rows, columns) bool: where a row may see a column.
 
         A row sees the columns of its own request up to its own position, and in a layer with a
         window only the last ones of these.
+
+        Raises:
+            ValueError: as `list_columns`.
 
         >>> served[2].find_visible().sum(axis=1)
         array([9, 7])
@@ -236,5 +247,5 @@ class ServingStep:
         gaps = np.array([row.position for row in rows])[:, None]
         gaps = gaps - np.array([column.position for column in columns])[None]
         visible = (row_names == column_names) & (gaps >= 0)
-        window = self.windows.get(layer)
+        window = self._find_window(layer)
         return visible if window is None else visible & (gaps < window)

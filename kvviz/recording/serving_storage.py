@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -71,13 +72,18 @@ def read_serving(path) -> SavedServing:
     """Read what `write_serving` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, it's a folder, or it can't be read.
         ValueError: it is not a recording of an engine, one of another version, or one whose fields
             do not agree.
     """
-    path = files.to_path(path)
+    path = files.check_file(files.to_path(path))
+    with open(path, "rb") as opened:
+        return _read(path, opened)
+
+
+def _read(path, opened) -> SavedServing:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(opened, allow_pickle=False) as file:
             if "serving" not in file.files:
                 raise ValueError("there is no recording of an engine in it")
             meta = json.loads(str(file["serving"]))
@@ -95,11 +101,10 @@ def read_serving(path) -> SavedServing:
             raise ValueError("texts: expected the text of each token")
         check_whole("max_bytes", meta["max_bytes"], least=0)
         return SavedServing(steps, requests, texts, meta["max_bytes"])
-    except FileNotFoundError:
-        raise
     except Exception as error:
         name = "a recording that ServingRun.save wrote"
-        raise ValueError(f"{path} is not {name} ({error})") from error
+        why = textwrap.shorten(str(error) or type(error).__name__, 200, placeholder=" ...")
+        raise ValueError(f"{path} is not {name} ({why})") from error
 
 
 def _read_squares(file, n_steps):

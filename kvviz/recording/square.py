@@ -8,9 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from kvviz.arguments import check_whole, describe
+from kvviz.recording.square_cells import find_attention_cells
+
 TRUSTED = 1e-4  # the largest relative gap between weights times values and the layer's output
 PAST = ("read", "earlier", "same", "dropped")  # columns whose rows an earlier step computed
 BLANK = ("pad", "empty")  # columns with nothing to attend to
+EDGES = ("keys", "values", "queries", "outputs")
 WRITTEN = ("new", "recomputed")
 
 
@@ -41,6 +45,10 @@ class Square:
             the cache before a later step read them; also empty if nothing is known of a later one.
         surplus: columns that an earlier step wrote in addition to one for each token fed.
         n_layers, n_sequences: how many layers and sequences `bytes` is for.
+
+    Raises:
+        ValueError: in the methods, a row that isn't there, a start, span or number of columns that
+            isn't a whole number of at least 0, or a role that isn't an edge's.
     """
 
     step: int
@@ -78,6 +86,7 @@ class Square:
 
     def real_columns(self, start: int = 0) -> list[int]:
         """Columns from `start` on that are neither padding nor empty."""
+        start = check_whole("start", start, least=0)
         return [j for j in range(start, self.n_columns) if self.column_states[j] not in BLANK]
 
     @cached_property
@@ -116,11 +125,15 @@ class Square:
 
     def states_of(self, role: str) -> tuple[str, ...]:
         """N states of the "keys" or of the "values"."""
+        if not isinstance(role, str) or role not in ("keys", "values"):
+            raise ValueError(f"role: expected 'keys' or 'values', but got {describe(role)}")
         moved = role == "values" and self.value_states is not None
         return self.value_states if moved else self.column_states
 
     def edge_states(self, role: str) -> list[str]:
         """The states of an edge as it's drawn, of N columns or of Tq rows: some are "cropped"."""
+        if not isinstance(role, str) or role not in EDGES:
+            raise ValueError(f"role: expected one of {', '.join(EDGES)}, but got {describe(role)}")
         columns = role in ("keys", "values")
         states = self.states_of(role) if columns else self.row_states
         if not self.cropped:
@@ -149,7 +162,7 @@ class Square:
 
     def crop(self, n: int) -> Square:
         """The same without empty slots from column `n` on."""
-        n = max(n, self.n_filled)
+        n = max(check_whole("n", n, least=0), self.n_filled)
         if n >= self.n_columns:
             return self
         return replace(
@@ -188,9 +201,12 @@ class Square:
         """Rows that were taken out of the cache before a later step read them."""
         return len({*self.row_positions} & {*self.cropped})
 
+    def _check_row(self, row) -> int:
+        return check_whole("row", row, least=0, most=len(self.row_positions) - 1)
+
     def own_column(self, row: int) -> int:
         """The column of this row's own key; `row` is an index into `row_positions`."""
-        return (self.own_columns or self.row_positions)[row]
+        return (self.own_columns or self.row_positions)[self._check_row(row)]
 
     def token_of(self, row: int) -> str:
         """The token this row belongs to."""
@@ -204,10 +220,13 @@ class Square:
         return self.gap > TRUSTED
 
     def most_attended(self, row: int) -> tuple[int, float] | None:
-        """Column and share that this row attends to most; None if it attends to nothing.
+        """Column and share that this row attends to most; None if to nothing, or if not kept.
 
         Of equal shares it is the first, so that every processor gives the same column.
         """
+        row = self._check_row(row)
+        if self.weights is None:
+            return None
         weights = self.weights[row].astype(float)
         shares = np.where(self.masked[row] | ~np.isfinite(weights), -1, weights)
         largest = float(shares.max())
@@ -218,6 +237,7 @@ class Square:
 
         0 where it is less than a hundredth, which rounding explains.
         """
+        row = self._check_row(row)
         if self.weights is None:
             return None
         rest = 1 - float(np.nansum(self.weights[row], dtype=float))
@@ -225,30 +245,18 @@ class Square:
 
     def share_before(self, start: int) -> float | None:
         """Share that the newest row gives to the columns before `start`; None if not kept."""
+        start = check_whole("start", start, least=0)
         if self.weights is None or self.newest is None:
             return None
         return float(np.nansum(self.weights[self.newest, :start], dtype=float))
 
     def attention_cells(self, start: int = 0) -> dict[str, tuple[list[int], list[int]]]:
         """Row indexes and columns of the "ink", "masked" and "not kept" cells from `start` on."""
-        rows = np.array([r for r in self.real_rows if self.row_positions[r] >= start], dtype=int)
-        real = np.array(self.real_columns(start), dtype=int)
-        masked, none = self.masked[np.ix_(rows, real)], np.zeros((len(rows), len(real)), dtype=bool)
-        ink, not_kept = none, none
-        if self.weights is None:
-            held = np.array([self.column_states[j] != "dropped" for j in real], dtype=bool)
-            not_kept = ~masked & held
-        else:
-            ink = ~masked & np.isfinite(self.weights[np.ix_(rows, real)])
-        found = {}
-        for state, there in (("ink", ink), ("masked", masked), ("not kept", not_kept)):
-            r, j = np.nonzero(there)
-            found[state] = rows[r].tolist(), real[j].tolist()
-        return found
+        return find_attention_cells(self, check_whole("start", start, least=0))
 
     def past_rows(self, start: int = 0) -> list[int]:
         """Positions from `start` on whose rows this step didn't compute."""
-        computed = set(self.row_positions)
+        computed, start = set(self.row_positions), check_whole("start", start, least=0)
         if self.own_columns not in ((), self.row_positions):  # a column says nothing of a position
             return [p for p in range(start, self.n_filled) if p not in computed]
         real = self.real_columns(start)
@@ -256,6 +264,7 @@ class Square:
 
     def legend(self, span: int, start: int = 0) -> set[str]:
         """The states to explain when columns from `start` on are drawn in room for `span`."""
+        span, start = check_whole("span", span, least=0), check_whole("start", start, least=0)
         states = {state for role in ("keys", "values") for state in self.edge_states(role)[start:]}
         rows = zip(self.edge_states("queries"), self.row_positions, strict=True)
         states |= {state for state, position in rows if position >= start}

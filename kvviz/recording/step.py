@@ -12,41 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kvviz.arguments import describe, is_whole
+from kvviz.arguments import check_whole, describe, is_whole
 from kvviz.recording.cropped import count_cropped
 from kvviz.recording.cut_square import cut_square
+from kvviz.recording.kept import Kept, say_kept
 from kvviz.recording.lineage import Lineage
 from kvviz.recording.square import Square
 
 KEEP = ("attention", "queries", "keys", "values", "outputs", "logits")
-
-
-class NotKept(KeyError):
-    """A layer that wasn't kept, or that the model doesn't have."""
-
-    def __str__(self):  # a KeyError would show its message in quotes
-        return self.args[0]
-
-
-class Kept(dict):
-    """Layer -> tensor of what a step kept; a layer that is missing is explained."""
-
-    def __init__(self, name: str, kept: dict[int, torch.Tensor], layers: Sequence[int]):
-        super().__init__(kept)
-        self._name, self._layers = name, layers
-
-    def __missing__(self, layer):
-        if layer in self._layers:
-            raise NotKept(f"layer {layer}: {_say_kept(self._name, self, layer)}")
-        known = ", ".join(map(str, self._layers))
-        raise NotKept(f"layer {describe(layer)}: expected one of this model's, {known}")
-
-
-def _say_kept(name: str, kept, wanted: int) -> str:
-    """Which layers were kept, and how to keep another one too."""
-    has, both = ", ".join(map(str, sorted(kept))), sorted({*kept, wanted})
-    verb = "was" if name == "attention" else "were"
-    return f"{name} {verb} kept of layers {has} only; record(..., layers={both}) keeps it, too"
 
 
 @dataclass(repr=False, eq=False)
@@ -163,10 +136,13 @@ class Step:
     def column_positions(self, layer: int) -> torch.Tensor:
         """(Tk,) int64: the position in each column of this layer, -1 for an empty slot.
 
+        Raises:
+            ValueError: no such layer, or one without keys and values.
+
         >>> run[2].column_positions(0)
         tensor([0, 1, 2, 3, 4, 5, 6, 7])
         """
-        self._check_layer(layer)
+        layer = self._check_layer(layer)
         n_columns = self.columns_by_layer[layer]
         # A layer that holds nothing of its own attends to what another one holds.
         total = self.before.get(layer, self.held_before) + self.fed
@@ -176,18 +152,25 @@ class Step:
     def row_positions(self, layer: int) -> torch.Tensor:
         """(Tq,) int64: the position of each row of this layer; the last ones if it has fewer rows.
 
+        Raises:
+            ValueError: no such layer, or one without keys and values.
+
         >>> run[2].row_positions(0)
         tensor([7])
         """
-        self._check_layer(layer)
+        layer = self._check_layer(layer)
         return torch.arange(self.visible - self.rows_by_layer[layer], self.visible)
 
     def tokens(self, sequence: int = 0) -> list[int]:
         """The token id in each column; -1 if this recording did not see its key written.
 
+        Raises:
+            ValueError: no such sequence.
+
         >>> run[1].tokens()[:6] == ids[0].tolist()
         True
         """
+        sequence = self._check_sequence(sequence)
         key_order, _ = self.lineage.select_orders(sequence)
         if key_order is not None:
             return key_order.tokens.tolist()
@@ -197,7 +180,14 @@ class Step:
         """Each column's token id, and whether this recording saw it written; in order.
 
         `known` is "keys_known" or "values_known". A column made from an embedding has no token id.
+
+        Raises:
+            ValueError: no such sequence, or another word for what is known.
         """
+        sequence = self._check_sequence(sequence)
+        if not isinstance(known, str) or known not in ("keys_known", "values_known"):
+            expected = "'keys_known' or 'values_known'"
+            raise ValueError(f"known: expected {expected}, but got {describe(known)}")
         ids, is_seen = np.full(self.visible, -1), np.zeros(self.visible, dtype=bool)
         step, row, is_known = self, sequence, np.ones(self.visible, dtype=bool)
         while True:  # back through the steps that left what this one read
@@ -221,30 +211,34 @@ class Step:
         >>> run[2].square(layer=0, head=5).column_states[-2:]
         ('read', 'new')
         """
-        self._check_square(layer, head, sequence)
-        return cut_square(self, layer, head, sequence)
+        layer, sequence = self._check_layer(layer), self._check_sequence(sequence)
+        return cut_square(self, layer, self._check_head(layer, head), sequence)
 
-    def _check_square(self, layer, head, sequence):
-        self._check_layer(layer)
+    def _check_sequence(self, sequence) -> int:
         n_sequences = self.token_ids.shape[0]
         if not is_whole(sequence) or not 0 <= sequence < n_sequences:
             has = f"this recording has sequences 0 to {n_sequences - 1}"
             raise ValueError(f"sequence {describe(sequence)}: {has}")
+        return int(sequence)
+
+    def _check_head(self, layer, head) -> int:
         attention = self.kept.get("attention")
         if attention is None:
-            return
+            return check_whole("head", head, least=0)
         if layer not in attention:
-            raise ValueError(f"layer {layer}: {_say_kept('attention', attention, layer)}")
+            raise ValueError(f"layer {layer}: {say_kept('attention', attention, layer)}")
         if not is_whole(head) or not 0 <= head < attention[layer].shape[1]:
             raise ValueError(
                 f"head {describe(head)}: layer {layer} has heads 0 to {self.n_heads - 1}"
             )
+        return int(head)
 
-    def _check_layer(self, layer):
-        if layer not in self.columns_by_layer:
+    def _check_layer(self, layer) -> int:
+        if not is_whole(layer) or int(layer) not in self.columns_by_layer:
             layers = self.layers
             has = ", ".join(map(str, layers))
             if len(layers) > 2 and len(layers) == layers[-1] - layers[0] + 1:
                 has = f"{layers[0]} to {layers[-1]}"
             which = describe(layer)
             raise ValueError(f"layer {which} has no keys and values here; these layers do: {has}")
+        return int(layer)

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import html
-import operator
 from collections.abc import Sequence
 
-from kvviz.arguments import describe
+from kvviz.arguments import check_whole, describe, is_whole
 from kvviz.count import in_units
 from kvviz.tokens import piece
+
+
+def check_tokenizer(tokenizer):
+    """`tokenizer`, if it can give a token its text, or None.
+
+    Raises:
+        TypeError: it can't.
+    """
+    known = callable(getattr(tokenizer, "decode", None)) and not isinstance(tokenizer, bytes | type)
+    if tokenizer is not None and not known:
+        raise TypeError(
+            "tokenizer: expected one of transformers, as load_model returns it, but got "
+            f"{describe(tokenizer)}"
+        )
+    return tokenizer
 
 
 class Steps(Sequence):
@@ -16,6 +30,10 @@ class Steps(Sequence):
 
     A kind of recording names its table's `_COLUMNS`, writes a line in `_write_line` and the last
     line in `_summarize`. A column of `_OPTIONAL` is left out where it has no text in any line.
+
+    Raises:
+        TypeError: `tokenizer` can't give a token its text.
+        ValueError: `max_bytes` isn't a whole number of at least 0.
     """
 
     _COLUMNS: tuple[str, ...] = ()
@@ -24,23 +42,28 @@ class Steps(Sequence):
 
     def __init__(self, *, tokenizer=None, max_bytes: int = 2**30):
         self._steps: list = []
-        self._tokenizer = tokenizer
+        self._tokenizer = check_tokenizer(tokenizer)
         self._texts: dict[int, str] = {}
-        self.max_bytes = max_bytes
+        self.max_bytes = check_whole("max_bytes", max_bytes, least=0)
         self.bytes_kept = 0
 
     def __getitem__(self, index):
+        """A step, or a list of steps for a slice; a negative number counts from the end.
+
+        Raises:
+            TypeError: neither a whole number nor a slice of whole numbers.
+            IndexError: there is no such step; a loop over the steps ends with it.
+        """
+        parts = (index.start, index.stop, index.step) if isinstance(index, slice) else (index,)
+        if not all(is_whole(part) or part is None and len(parts) > 1 for part in parts):
+            came = describe(index)
+            raise TypeError(f"expected a step's number or a slice, but got {came}")
         if isinstance(index, slice):
             return self._steps[index]
-        try:
-            index = operator.index(index)
-        except TypeError:
-            came = describe(index)
-            raise TypeError(f"expected a step's number or a slice, but got {came}") from None
         if not -len(self) <= index < len(self):
             have = f"steps 0 to {len(self) - 1}" if len(self) else "no steps yet"
-            raise IndexError(f"step {index}: this recording has {have}")
-        return self._steps[index]
+            raise IndexError(f"step {describe(index)}: this recording has {have}")
+        return self._steps[int(index)]
 
     def __len__(self):
         return len(self._steps)
@@ -48,10 +71,13 @@ class Steps(Sequence):
     def label(self, token: int) -> str:
         """The text of a token id; its number without a tokenizer, "?" for an unknown token (-1).
 
+        Raises:
+            ValueError: no whole number.
+
         >>> run.label(17)
         '17'
         """
-        if token < 0:
+        if (token := check_whole("token", token)) < 0:
             return "?"
         if token not in self._texts:
             text = str(token) if self._tokenizer is None else piece(self._tokenizer, token)
@@ -62,8 +88,10 @@ class Steps(Sequence):
         """Count bytes that are about to be copied.
 
         Raises:
+            ValueError: no whole number of bytes.
             MemoryError: they would go over the limit.
         """
+        n_bytes = check_whole("n_bytes", n_bytes, least=0)
         if self.bytes_kept + n_bytes > self.max_bytes:
             now, then, limit = self.bytes_kept, self.bytes_kept + n_bytes, self.max_bytes
             raise MemoryError(

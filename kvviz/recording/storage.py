@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,12 +83,17 @@ def read_steps(path) -> Saved:
     """Read what `write_steps` wrote.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        OSError: there is no such file, it's a folder, or it can't be read.
         ValueError: it is not a recording, one of another version, or one whose fields do not agree.
     """
-    path = files.to_path(path)
+    path = files.check_file(files.to_path(path))
+    with open(path, "rb") as opened:
+        return _read(path, opened)
+
+
+def _read(path, opened) -> Saved:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(opened, allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
             if meta["kvviz"] != VERSION:
                 raise ValueError(f"expected version {VERSION}, but got {meta['kvviz']!r}")
@@ -101,10 +107,9 @@ def read_steps(path) -> Saved:
         texts = {int(token): str(text) for token, text in meta["texts"].items()}
         check_whole("max_bytes", meta["max_bytes"], least=0)
         return Saved(steps, texts, meta["max_bytes"])
-    except FileNotFoundError:
-        raise
     except Exception as error:
-        raise ValueError(f"{path} is not a recording that Run.save wrote ({error})") from error
+        why = textwrap.shorten(str(error) or type(error).__name__, 200, placeholder=" ...")
+        raise ValueError(f"{path} is not a recording that Run.save wrote ({why})") from error
 
 
 def _restore(counts, tensors):

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import torch
 
+from kvviz.arguments import check_whole, list_several
+
 
 def find_telling_head(run, layers: Iterable[int] | None, sequence: int) -> tuple[int, int]:
     """The (layer, head) that `Run.choose_head` returns.
@@ -13,6 +15,9 @@ def find_telling_head(run, layers: Iterable[int] | None, sequence: int) -> tuple
     Averages within a thousandth are equal, and of equal heads it is the first, so that every
     processor chooses the same one.
     """
+    if layers is not None:
+        listed = list_several("layers", layers, "a list of layers")
+        layers = [check_whole("layers", layer) for layer in listed]
     kept = [step.kept.get("attention", {}).keys() for step in run]
     common = set.intersection(*map(set, kept)) if kept else set()
     layers = sorted(common if layers is None else common.intersection(layers))

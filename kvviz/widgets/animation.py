@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from numbers import Real
 from pathlib import Path
 
 from PIL import Image
 
 from kvviz import files
-from kvviz.arguments import describe
+from kvviz.arguments import describe, is_number, is_whole, list_several
 from kvviz.drawing.picture import FOLDED, tag
 from kvviz.widgets.stepper import stepper
 
@@ -64,9 +62,10 @@ def animate(
     >>> animation.gif[:6]
     b'GIF89a'
     """
-    if not isinstance(seconds, Real) or not 0.02 <= seconds <= 60:
+    if not is_number(seconds) or not 0.02 <= seconds <= 60:
         came = describe(seconds)
         raise ValueError(f"seconds: expected 0.02 to 60 for each frame, but got {came}")
+    seconds = float(seconds)
     walk = stepper(
         run,
         uncached=uncached,
@@ -77,17 +76,14 @@ def animate(
     )
     walk.zooms = False  # so that the edges are seen to grow
     try:
-        if not isinstance(steps, Iterable | None):
-            raise ValueError(
-                f"steps: expected several, such as range(3), but got {describe(steps)}"
-            )
-        steps = list(range(len(run)) if steps is None else steps)
-        if not steps or not all(step in range(len(run)) for step in steps):
+        steps = range(len(run)) if steps is None else steps
+        steps = list_several("steps", steps, "several, such as range(3)")
+        if not steps or not all(is_whole(step) and 0 <= step < len(run) for step in steps):
             raise ValueError(
                 f"steps: expected some of 0 to {len(run) - 1}, but got {describe(steps)}"
             )
         frames = []
-        for walk.step in steps:
+        for walk.step in map(int, steps):
             frames.append(Image.open(io.BytesIO(walk.frame)))
         sentence, width = f"{len(steps)} steps, at the end {walk.sentence}", walk.size[0]
     finally:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
-from numbers import Real
 from typing import NamedTuple
 
 import traitlets
 
 from kvviz import count
-from kvviz.arguments import check_whole, describe
+from kvviz.arguments import check_number, check_whole, describe
 from kvviz.drawing import charts, picture
 from kvviz.widgets import placed
 from kvviz.words import pluralize
@@ -139,6 +137,7 @@ def memory_panel(
         precision: how the cache stores a number: "float32", "bfloat16", "8 bits" or "4 bits".
 
     Raises:
+        TypeError: `model` is neither a model nor a config.
         ValueError: the config is unsupported, `weights` isn't a positive number, or there is no
             such number of tokens, batch size or precision.
 
@@ -146,17 +145,16 @@ def memory_panel(
     '2 conversations of 100 tokens in float32: the cache holds 206 KiB'
     """
     config = getattr(model, "config", model)
-    if weights is not None and not (isinstance(weights, Real) and 0 < weights < inf):
-        raise ValueError(
-            f"weights: expected a positive number of bytes, but got {describe(weights)}"
-        )
-    try:
-        return MemoryPanel(
-            config,
-            _weigh(model, weights),
-            tokens=check_whole("tokens", tokens, least=0),
-            batch_size=check_whole("batch_size", batch_size, least=1),
-            precision=precision,
-        )
-    except traitlets.TraitError as error:
-        raise ValueError(str(error)) from None
+    count.layers(config)  # which refuses what it can't count
+    if weights is not None:
+        weights = check_number("weights", weights, above=0)
+    if not isinstance(precision, str) or precision not in PRECISIONS:
+        known = ", ".join(map(repr, PRECISIONS))
+        raise ValueError(f"precision: expected one of {known}, but got {describe(precision)}")
+    return MemoryPanel(
+        config,
+        _weigh(model, weights),
+        tokens=check_whole("tokens", tokens, least=0, most=MOST_TOKENS),
+        batch_size=check_whole("batch_size", batch_size, least=1, most=MOST_CONVERSATIONS),
+        precision=precision,
+    )

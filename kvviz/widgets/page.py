@@ -6,12 +6,12 @@ answers with what `Stepper.answer` returned when the page was written.
 
 import html
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import anywidget
 
 from kvviz import files
+from kvviz.arguments import describe, is_iterable
 from kvviz.widgets.album import Album
 from kvviz.widgets.stepper_checks import check_head, check_layer
 
@@ -45,11 +45,11 @@ def list_pairs(known: dict[int, int], heads) -> list[tuple[int, int]]:
     if heads is None:
         return []
     if not isinstance(heads, dict):
-        raise ValueError(f"heads: expected {{layer: heads}}, but got {type(heads).__name__}")
+        raise ValueError(f"heads: expected {{layer: heads}}, but got {describe(heads)}")
     return [
         (check_layer(layer, known), check_head(head, layer, known))
         for layer, numbers in heads.items()
-        for head in (numbers if isinstance(numbers, Iterable) else [numbers])
+        for head in (numbers if is_iterable(numbers) else [numbers])
     ]
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import traitlets
 
+from kvviz.arguments import describe
+from kvviz.drawing.pass_facts import read_pass
 from kvviz.drawing.requests import check_serving
 from kvviz.widgets import page
 from kvviz.widgets import stepper_checks as checks
@@ -85,6 +87,7 @@ class ServingStepper(Framed):
         """Write this stepper as one web page that needs no kernel and no network.
 
         Raises:
+            TypeError: `path` isn't a file's name.
             ValueError: the name doesn't end in .html.
             OSError: the file can't be written; an older file of that name is left as it was.
         """
@@ -107,7 +110,10 @@ def make_stepper(serving, *, step, view, layer, head) -> ServingStepper:
     """A stepper through a run of a serving engine; `stepper` lists the errors."""
     if not len(serving):
         raise ValueError("this recording has no steps; start an engine inside `with`")
-    if view not in VIEWS:
-        raise ValueError(f"view: expected one of {', '.join(map(repr, VIEWS))}, but got {view!r}")
+    if not isinstance(view, str) or view not in VIEWS:
+        known = ", ".join(map(repr, VIEWS))
+        raise ValueError(f"view: expected one of {known}, but got {describe(view)}")
     step = checks.check_step(step, len(serving))
-    return ServingStepper(serving, step=step, view=view, layer=layer, head=head or 0)
+    read_pass(serving, step, layer, 0 if head is None else head)  # which knows layers and heads
+    head = 0 if head is None else head
+    return ServingStepper(serving, step=step, view=view, layer=layer, head=head)

@@ -11,6 +11,7 @@ from nbconvert import HTMLExporter
 from nbformat import NotebookNode, v4
 
 from kvviz import files
+from kvviz.arguments import describe
 from kvviz.widgets import page
 from kvviz.widgets.serving_stepper import ServingStepper
 from kvviz.widgets.stepper import Stepper
@@ -50,16 +51,21 @@ def export_page(notebook, folder, *, links=None) -> Path:
         links: {text: address} to show above the title.
 
     Raises:
-        ValueError: the file isn't a notebook.
+        TypeError: `notebook` isn't the name of a file, or `folder` of a folder.
+        ValueError: the file isn't a notebook, or `links` aren't {text: address}.
         nbclient.exceptions.CellExecutionError: a cell failed.
         OSError: the notebook can't be read or the page can't be written; an older page is left as
             it was.
 
     >>> kv.export_page("no-such.ipynb", "pages")
     Traceback (most recent call last):
-    FileNotFoundError: [Errno 2] No such file or directory: 'no-such.ipynb'
+    FileNotFoundError: no-such.ipynb: expected a file, but there's none of this name
     """
-    notebook, folder = Path(notebook), Path(folder)
+    notebook = files.check_file(files.to_path(notebook, what="notebook"))
+    folder, links = files.to_path(folder, what="folder"), {} if links is None else links
+    pairs = [*links, *links.values()] if isinstance(links, dict) else [None]
+    if not all(isinstance(each, str) for each in pairs):
+        raise ValueError(f"links: expected {{text: address}}, but got {describe(links)}")
     nb = read(notebook)
     if has_stepper(nb):
         run(nb, notebook.parent)
@@ -67,9 +73,7 @@ def export_page(notebook, folder, *, links=None) -> Path:
     body = TO_NOTEBOOK.sub(lambda link: f'href="{link[1]}.html{link[2] or ""}"', body)
     folder.mkdir(parents=True, exist_ok=True)
     title = find_title(nb) or notebook.stem
-    return files.write_whole(
-        folder / f"{notebook.stem}.html", page.compose(title, body, links or {})
-    )
+    return files.write_whole(folder / f"{notebook.stem}.html", page.compose(title, body, links))
 
 
 def read(notebook: Path) -> NotebookNode:

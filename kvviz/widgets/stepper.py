@@ -8,6 +8,7 @@ from pathlib import Path
 
 import traitlets
 
+from kvviz.arguments import check_flag, describe
 from kvviz.recording.run import Run
 from kvviz.widgets import page, pointing
 from kvviz.widgets import stepper_checks as checks
@@ -152,6 +153,7 @@ class Stepper(Framed):
             heads: what the page should hold first, {layer: heads}.
 
         Raises:
+            TypeError: `path` isn't a file's name.
             ValueError: the name doesn't end in .html, or there is no such layer or head.
             OSError: the file can't be written; an older file of that name is left as it was.
 
@@ -195,10 +197,13 @@ def stepper(
     >>> kv.stepper(served, view="schedule", step=1)
     step 1: req_0 is fed 5 rows, first token out; req_1 is fed 1 row, token out. All steps: ...
     """
+    beside = check_flag("beside", beside)
     if is_serving(run) and uncached is None:
-        return make_stepper(run, step=step, view=view or "pages", layer=layer, head=head)
+        view = "pages" if view is None else view
+        return make_stepper(run, step=step, view=view, layer=layer, head=head)
     if view is not None:
-        raise ValueError("view: expected only with a recording made by kv.record_serving")
+        expected = "expected only with a recording made by kv.record_serving"
+        raise ValueError(f"view: {expected}, but got {describe(view)}")
     checks.check_recording("run", run)
     if uncached is None:
         if beside:
@@ -212,7 +217,7 @@ def stepper(
     step = checks.check_step(step, len(run))
     sequence = checks.check_sequence(sequence, run[0].token_ids.shape[0])
     if layer is None and head is None:
-        layer, head = run.choose_head(heads, sequence)
+        layer, head = run.choose_head(list(heads), sequence)
     layer = next(iter(heads)) if layer is None else checks.check_layer(layer, heads)
     head = checks.check_head(0 if head is None else head, layer, heads)
     return Stepper(

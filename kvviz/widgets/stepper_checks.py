@@ -24,7 +24,7 @@ def check_recording(name: str, run) -> None:
 
 
 def check_pair(run: Run, uncached: Run) -> None:
-    """Raise ValueError unless both show the same prompt, one with and one without a cache."""
+    """Raise ValueError unless both show one prompt and model, one with and one without a cache."""
     if len(run) != len(uncached):
         raise ValueError(
             f"expected two recordings of the same length: run has {len(run)} steps, "
@@ -33,11 +33,22 @@ def check_pair(run: Run, uncached: Run) -> None:
     prompts = [each[0].token_ids.tolist() for each in (run, uncached)]
     if prompts[0] != prompts[1]:
         raise ValueError("expected two recordings of the same prompt, but the prompts differ")
+    sizes = [_find_sizes(each[0]) for each in (run, uncached)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"expected two recordings of the same model: run has layers with {sizes[0]} heads, and "
+            f"uncached {sizes[1]}"
+        )
     if uncached[-1].held_before:
         raise ValueError(
             f"uncached: expected a recording without a cache, but its last step read "
             f"{uncached[-1].held_before} keys from one. The order is stepper(run, uncached)."
         )
+
+
+def _find_sizes(step) -> str:
+    """The numbers of query heads of its layers, of those that were kept."""
+    return ", ".join(map(str, sorted({each.shape[1] for each in step.attention.values()})))
 
 
 def list_heads(runs: dict[bool, Run]) -> dict[int, int]:

@@ -1,0 +1,1 @@
+"""What each public name answers to bad input: tables of rows, one for each room."""
