@@ -367,7 +367,7 @@ def test_the_number_of_tokens_counts_in_the_second_call_too(llama):
 
 
 def test_a_tokenizer_that_is_none_is_no_mistake_of_the_loop(llama):
-    with pytest.raises(TypeError, match="tokenizer: expected one of transformers, .* got int"):
+    with pytest.raises(TypeError, match="tokenizer: expected one of transformers, .* got 3"):
         check(lambda *given: None, llama, small.prompt(7), 8, tokenizer=3)
 
 
