@@ -89,11 +89,20 @@ class Comparison:
         return Finding(name, False, f"first at {where}: {self.trouble}")
 
 
+def count_common(one, other) -> int:
+    """How many items, from the first, are the same in both.
+
+    >>> count_common([5, 6, 7, 8], [5, 6, 9, 8])
+    2
+    """
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
 def compare_tokens(ours: list[int], right: list[int], label=str, ends=()) -> Finding:
     """New tokens, one by one; `ends` are tokens at which a text may stop early."""
-    pairs = zip(ours, right, strict=False)
-    first = next((i for i, (one, other) in enumerate(pairs) if one != other), None)
-    if first is not None:
+    first = count_common(ours, right)
+    if first < min(len(ours), len(right)):
         came, expected = label(ours[first]), label(right[first])
         return Finding("tokens", False, f"new token {first} is {came!r}, expected {expected!r}")
     stopped = len(ours) < len(right) and ours[-1:] and ours[-1] in ends

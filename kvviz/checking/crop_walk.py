@@ -12,6 +12,7 @@ from kvviz.checking.crop_rules import Crop, Later, begins, take_first
 from kvviz.checking.learner_code import own_lines
 from kvviz.checking.page_rules import find_page_size
 from kvviz.checking.right_forge import Text
+from kvviz.checking.stubs import find_raising
 from kvviz.checking.time_limit import attempt_inside
 
 # What a crop does by chance that takes its number for something else.
@@ -144,9 +145,7 @@ def is_refusal(error) -> bool:
     `crop` raises by itself, as the library's does once a window has dropped tokens."""
     if isinstance(error, NotImplementedError):
         return True
-    last = error.__traceback__
-    while last and last.tb_next:
-        last = last.tb_next
+    last = find_raising(error)
     if type(error) is not RuntimeError or last is None or last.tb_frame.f_code.co_name != "crop":
         return False
     done = dis.get_instructions(last.tb_frame.f_code)

@@ -14,22 +14,17 @@ from kvviz.checking.columns import match_columns
 from kvviz.checking.crop_rules import begins
 from kvviz.checking.crop_walk import Mistake, Refused, Walk
 from kvviz.checking.right_forge import Text
-from kvviz.checking.sharing import ALIKE, FREED, LEAK, UNCOPIED, can_fork, run_out
-from kvviz.checking.stubs import is_stub
+from kvviz.checking.sharing import ALIKE, FREED, LEAK, UNCOPIED, run_out
+from kvviz.checking.stubs import has_written
 from kvviz.forge import KVEntry
 
 TOKENS = 40  # of the longest text: several pages of 16
 REACHES = "crop reaches another cache"
 
 
-def can_crop(cache_class) -> bool:
-    """Whether it has a `crop` that is written."""
-    return hasattr(cache_class, "crop") and not is_stub(cache_class.crop)
-
-
 def cropped(trial) -> Cause | None:
     """What went wrong when tokens were taken out; None if it can't, or says that it can't."""
-    if not can_crop(trial.given_class):
+    if not has_written(trial.given_class, "crop"):
         return None
     trial.trace = None  # several caches at once: nothing of them is recorded
     try:
@@ -114,7 +109,7 @@ def holds_some_of(entry, walk, beside, layer: int) -> bool:
 
 def beside_a_fork(trial) -> None:
     """A cache and its fork: each goes back into what they share, and goes on by itself."""
-    if not can_fork(trial.given_class):
+    if not has_written(trial.given_class, "fork"):
         return
     for n_alike in ALIKE:
         _part(trial, n_alike)

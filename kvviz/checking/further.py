@@ -16,9 +16,10 @@ import torch
 
 from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.compare import compare_entries, compare_logits
-from kvviz.checking.cropping import can_crop, cropped
+from kvviz.checking.cropping import cropped
 from kvviz.checking.right_forge import IN_TURN
-from kvviz.checking.sharing import can_fork, forked
+from kvviz.checking.sharing import forked
+from kvviz.checking.stubs import has_written
 from kvviz.checking.time_limit import attempt_inside
 from kvviz.checking.trial import rotates_on_read
 from kvviz.checking.verdict import Finding, Verdict
@@ -45,11 +46,11 @@ def try_further(trial, verdict: Verdict) -> Verdict:
     says += "of the same length, with two caches in turn, and with a batch of two"
     if _has_own_forward(trial):
         says += "; `forward` also without a cache, and with an empty one that counts as false"
-    if can_fork(trial.given_class):
+    if has_written(trial.given_class, "fork"):
         says += "; a fork and the cache it came from each hold what they would alone"
     if trial.not_cropped:
         says += f"; `crop` was not tried: {trial.not_cropped}"
-    elif can_crop(trial.given_class):
+    elif has_written(trial.given_class, "crop"):
         says += "; after a crop the cache goes on as if what was taken out had never been fed"
     if verdict.findings[2].passed is None and "rotated when read" not in verdict.headline:
         says += "; forward never calls attend, so keys and values are not compared"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvviz.checking.compare import count_common
 from kvviz.checking.step_evidence import StepEvidence
 
 
@@ -63,9 +64,7 @@ def count_accepted(step: StepEvidence, shift: int = 0) -> int:
     With a shift, of the row that many rows further on.
     """
     choices, guesses = list_choices(step), step.fed[1:]
-    choices = choices[shift : shift + len(guesses)]
-    pairs = enumerate(zip(guesses, choices, strict=False))
-    return next((i for i, (guess, choice) in pairs if guess != choice), len(choices))
+    return count_common(guesses, choices[shift:])
 
 
 def count_matches(step: StepEvidence) -> int:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from kvviz.checking.compare import count_common
+
 CANNOT_CROP = ("linear_attention", "conv")  # kinds of layers whose state can't be taken back
 
 
@@ -35,9 +37,7 @@ class Kept:
         >>> Kept((5, 6, 7, 8), (5, 6, 9, 8), 5).n_common
         2
         """
-        pairs = enumerate(zip(self.text, self.new, strict=False))
-        shorter = min(len(self.text), len(self.new))
-        return next((i for i, (held, new) in pairs if held != new), shorter)
+        return count_common(self.text, self.new)
 
     @property
     def n_reusable(self) -> int:

@@ -12,7 +12,7 @@ from kvviz.checking.causes import UNKNOWN, Cause
 from kvviz.checking.columns import match_columns
 from kvviz.checking.contract import copy_entry
 from kvviz.checking.right_forge import Text
-from kvviz.checking.stubs import is_stub
+from kvviz.checking.stubs import has_written
 from kvviz.checking.time_limit import attempt_inside
 from kvviz.forge import KVEntry
 
@@ -25,14 +25,9 @@ UNCOPIED, FREED, LEAK = (
 )
 
 
-def can_fork(cache_class) -> bool:
-    """Whether it has a `fork` that is written."""
-    return hasattr(cache_class, "fork") and not is_stub(cache_class.fork)
-
-
 def forked(trial) -> Cause | None:
     """What went wrong between two caches that share their beginning; None if they can't."""
-    if not can_fork(trial.given_class):
+    if not has_written(trial.given_class, "fork"):
         return None
     trial.trace = None  # several caches at once: nothing of them is recorded
     for n_alike in ALIKE:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kvviz.checking.causes import Cause
-from kvviz.checking.compare import Comparison, Reference
+from kvviz.checking.compare import Comparison, Reference, count_common
 from kvviz.checking.kept import Kept
 from kvviz.checking.loop_watch import Watch
 from kvviz.recording.run import Run
@@ -82,8 +82,7 @@ class StepEvidence:
         """How many tokens, from the first it was fed, are those that come after what was held."""
         if self.fed[0] < 0:
             return self._n_right_columns()
-        pairs = zip(self.fed, self.text[self.held :], strict=False)
-        return next((i for i, (a, b) in enumerate(pairs) if a != b), self._n_in_text)
+        return count_common(self.fed, self.text[self.held :])
 
     @property
     def _n_in_text(self) -> int:

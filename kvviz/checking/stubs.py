@@ -18,13 +18,24 @@ def is_stub(function) -> bool:
         return True
 
 
+def has_written(cache_class, name: str) -> bool:
+    """Whether a class has a method of this name, and not only a stub of it."""
+    return hasattr(cache_class, name) and not is_stub(getattr(cache_class, name))
+
+
+def find_raising(error):
+    """The traceback of the frame that raised an error; None if it was never raised."""
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    return last
+
+
 def is_stub_error(error) -> bool:
     """Whether a method of the learner's was left as it was: raising is the first thing it does."""
-    if not isinstance(error, NotImplementedError) or error.__traceback__ is None:
+    last = find_raising(error)
+    if not isinstance(error, NotImplementedError) or last is None:
         return False
-    last = error.__traceback__
-    while last.tb_next:
-        last = last.tb_next
     done = [each for each in dis.get_instructions(last.tb_frame.f_code) if each.offset]
     done = [each.opname for each in done if each.offset <= last.tb_lasti]
     return done[-1:] == ["RAISE_VARARGS"] and all(name in _TO_RAISE for name in done[:-1])

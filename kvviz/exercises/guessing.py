@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from kvviz.arguments import check_whole
+from kvviz.checking.compare import count_common
 from kvviz.checking.learner_code import attempt, describe_error, is_unwritten
 from kvviz.checking.loop import check
 from kvviz.checking.loop_evidence import read_ids
@@ -105,13 +106,8 @@ def _list_passes(run, text: list[int], n_prompt: int) -> list[_Pass]:
     """For each pass, the tokens fed that nobody had chosen yet, and those that were right."""
     passes, chosen = [], n_prompt
     for step in run:
-        fed, right = step.token_ids[0].tolist(), step.held_before
-        expected = text[right:]
-        while right - step.held_before < min(len(fed), len(expected)):
-            if fed[right - step.held_before] != text[right]:
-                break
-            right += 1
-        end = step.held_before + len(fed)
+        fed, held = step.token_ids[0].tolist(), step.held_before
+        right, end = held + count_common(fed, text[held:]), held + len(fed)
         passes.append(_Pass(max(0, end - chosen), max(0, right - chosen)))
         chosen = max(chosen, right + 1)
     return passes

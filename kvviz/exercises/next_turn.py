@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kvviz.checking.compare import GATE
+from kvviz.checking.compare import GATE, count_common
 from kvviz.checking.learner_code import attempt, describe_error, is_unwritten, own_frames
 from kvviz.checking.loop_inputs import check_model, check_prompt, in_float32
 from kvviz.exercises.answers import to_tensor
@@ -31,9 +31,7 @@ class Turn:
     @property
     def n_common(self) -> int:
         """How many tokens, from the first, are the same in both."""
-        pairs = enumerate(zip(self.held, self.new, strict=False))
-        shorter = min(len(self.held), len(self.new))
-        return next((i for i, (held, new) in pairs if held != new), shorter)
+        return count_common(self.held, self.new)
 
     @property
     def n_kept(self) -> int:

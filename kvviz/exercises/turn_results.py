@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kvviz.checking.compare import count_common
 from kvviz.checking.loop_watch import Watch
 from kvviz.exercises.answers import to_tensor
 from kvviz.exercises.chat import Chat
@@ -27,8 +28,7 @@ def find_wrong_text(result, chat: Chat, run) -> str | None:
         if ours[end : end + chat.n_more] == chat.more and ours[:p] == text[:p]:
             if length := chat.tell_length(end, ours[p:end]):
                 return length
-    pairs = enumerate(zip(ours, text, strict=False))
-    at = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(ours), total))
+    at = count_common(ours, text)
     if at == min(len(ours), total):
         return f"your text has {pluralize(len(ours), 'token')}, expected {total}"
     came, right = run.label(ours[at]), run.label(text[at])
