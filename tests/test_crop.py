@@ -3,6 +3,7 @@
 from copy import copy
 from functools import cache
 
+import odd_caches
 import pytest
 import small
 import torch
@@ -271,19 +272,8 @@ def test_what_was_tried_is_said_only_of_a_cache_that_has_a_crop():
     assert "crop" not in kv.check_cache().remarks[0]
 
 
-class RotatesOnRead(Forge):
-    """Keys are kept before rotation."""
-
-    def rotate(self, x, rotation):
-        return x if x.shape[1] == self.config.n_kv_heads else super().rotate(x, rotation)
-
-    def attend(self, layer, query, keys, values, mask):
-        rotated = super().rotate(keys, self.rotation(torch.arange(keys.shape[2])))
-        return super().attend(layer, query, rotated, values, mask)
-
-
 def test_keys_that_are_rotated_when_read_may_be_cropped():
-    assert crop_trial(Slots, RotatesOnRead) == (None, "")
+    assert crop_trial(Slots, odd_caches.RotatesOnRead) == (None, "")
 
 
 # -- wrong, and what it is called ------------------------------------------------------------------
